@@ -1,0 +1,338 @@
+//! What `#[kernel]` builds on: descriptions of entries, and arguments that are checked before a launch.
+//!
+//! A launch through the driver reads as many argument slots as the kernel declares, whatever the caller pushed: a
+//! missing one is a crash, a short buffer is somebody else's memory. So every parameter of a kernel has a type that
+//! implements [`Argument`]; the macro makes a struct with one named field for each, and no launch leaves that struct unchecked.
+
+use crate::stream::{CHUNK, GROUP, RECORD_BYTES, chunks, groups};
+use core::fmt;
+use core::marker::PhantomData;
+
+/// What a parameter is, for descriptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Memory that is read.
+    Source,
+    /// Memory that is written, and may be read.
+    Target,
+    /// A number of 32 bits.
+    U32,
+    /// A number of 64 bits.
+    U64,
+}
+
+/// One parameter of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name in the source.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// One entry in the PTX: a member of a kernel's product of dtypes and schemes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The symbol, `encode_bf16_w4`.
+    pub name: &'static str,
+    /// The function it comes from, `encode`.
+    pub kernel: &'static str,
+    /// Name of the dtype, where the kernel has that axis.
+    pub dtype: Option<&'static str>,
+    /// Name of the scheme, where the kernel has that axis.
+    pub scheme: Option<&'static str>,
+    /// The parameters in order. The entry has one more, the hidden `zero: u32` (see [`crate::tile::Program::after`]).
+    pub parameters: &'static [Parameter],
+    /// Warps (programs) in a block.
+    pub warps: u32,
+    /// Blocks that must fit on a multiprocessor: a launch bound, and a floor in the resource snapshot.
+    pub min_blocks: u32,
+    /// Bytes of shared memory of a block.
+    pub shared_bytes: u32,
+}
+
+/// The most argument slots of an entry, the hidden one included.
+pub const MAX_SLOTS: usize = 24;
+
+/// The values of the parameters, 8 bytes each: an address, or a number in the low bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    values: [u64; MAX_SLOTS],
+    count: usize,
+}
+
+impl Slots {
+    /// Takes the first [`MAX_SLOTS`] values; the macro refuses longer signatures.
+    pub fn new(values: &[u64]) -> Self {
+        let mut slots = Slots { values: [0; MAX_SLOTS], count: values.len().min(MAX_SLOTS) };
+        slots.values[..slots.count].copy_from_slice(&values[..slots.count]);
+        slots
+    }
+
+    /// The values, in the order of the parameters.
+    pub fn as_slice(&self) -> &[u64] {
+        &self.values[..self.count]
+    }
+}
+
+/// A checked launch, for whoever owns a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch {
+    /// What to launch.
+    pub entry: &'static Entry,
+    /// Blocks in the grid.
+    pub blocks: u64,
+    /// The arguments.
+    pub slots: Slots,
+}
+
+/// An argument that a launch would not survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ArgumentError {
+    /// A buffer is shorter than the kernel would read or write.
+    TooShort {
+        /// The parameter.
+        name: &'static str,
+        /// Bytes given.
+        given: u64,
+        /// Bytes needed.
+        needed: u64,
+    },
+    /// An address does not allow the accesses of the kernel.
+    Misaligned {
+        /// The parameter.
+        name: &'static str,
+        /// The address.
+        address: u64,
+        /// What it must be a multiple of.
+        align: u64,
+    },
+}
+
+impl fmt::Display for ArgumentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ArgumentError::TooShort { name, given, needed } => {
+                write!(f, "`{name}` has {given} bytes, but the kernel needs {needed}; pass a larger buffer")
+            }
+            ArgumentError::Misaligned { name, address, align } => {
+                write!(f, "`{name}` is at {address:#x}, which is no multiple of {align}; align the buffer")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ArgumentError {}
+
+/// Memory that a kernel reads: on the host for a CPU run, on a device for a launch.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    address: u64,
+    bytes: u64,
+    memory: PhantomData<&'a [u8]>,
+}
+
+/// Memory that a kernel writes.
+#[derive(Debug)]
+pub struct Target<'a> {
+    address: u64,
+    bytes: u64,
+    memory: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Source<'a> {
+    /// Host memory, for a CPU run.
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Source { address: bytes.as_ptr() as u64, bytes: bytes.len() as u64, memory: PhantomData }
+    }
+
+    /// Memory at an address, of a device for a launch.
+    ///
+    /// # Safety
+    /// `bytes` bytes at `address` are readable by whoever runs the kernel, until it has run.
+    pub unsafe fn at(address: u64, bytes: u64) -> Self {
+        Source { address, bytes, memory: PhantomData }
+    }
+}
+
+impl<'a> Target<'a> {
+    /// Host memory, for a CPU run.
+    pub fn of(bytes: &'a mut [u8]) -> Self {
+        Target { address: bytes.as_mut_ptr() as u64, bytes: bytes.len() as u64, memory: PhantomData }
+    }
+
+    /// Memory at an address, of a device for a launch.
+    ///
+    /// # Safety
+    /// `bytes` bytes at `address` are writable by whoever runs the kernel, and nobody else uses them until it has run.
+    pub unsafe fn at(address: u64, bytes: u64) -> Self {
+        Target { address, bytes, memory: PhantomData }
+    }
+}
+
+/// What may stand in the signature of a kernel.
+pub trait Argument: Copy {
+    /// What crosses the launch: `*const u8`, `*mut u8`, `u32` or `u64`.
+    type Raw: Copy;
+    /// What the host passes.
+    type Host<'a>;
+    /// What it is, for descriptions.
+    const KIND: Kind;
+
+    /// The argument inside the kernel.
+    ///
+    /// # Safety
+    /// `raw` comes from a host value that [`Argument::check`] accepted.
+    unsafe fn from_raw(raw: Self::Raw) -> Self;
+    /// The value as a launch slot.
+    fn slot(host: &Self::Host<'_>) -> u64;
+    /// The value as the kernel gets it on the CPU.
+    fn raw(host: &Self::Host<'_>) -> Self::Raw;
+    /// Is it fit for a grid over so many elements?
+    fn check(host: &Self::Host<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError>;
+}
+
+/// The first argument of every kernel: how many programs there are, over how many elements.
+pub trait Grid: Argument {
+    /// Programs.
+    fn programs(host: &Self::Host<'_>) -> u64;
+    /// Elements of the tensor, by which buffers are measured.
+    fn elements(host: &Self::Host<'_>) -> u64;
+}
+
+/// What a parameter that is memory needs: see [`memory_arguments`].
+pub trait Extent {
+    /// Bytes that the kernel may touch in a tensor of so many elements.
+    fn bytes(elements: u64) -> u64;
+    /// What a device address must be a multiple of. (The CPU takes any.)
+    const ALIGN: u64;
+}
+
+fn check_memory<T: Extent>(address: u64, bytes: u64, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
+    let needed = T::bytes(elements);
+    if bytes < needed {
+        return Err(ArgumentError::TooShort { name, given: bytes, needed });
+    }
+    if needed != 0 && address % T::ALIGN != 0 {
+        return Err(ArgumentError::Misaligned { name, address, align: T::ALIGN });
+    }
+    Ok(())
+}
+
+/// Implements [`Argument`] for types that are a pointer: `source` or `target`, generics, type, how to make one.
+macro_rules! memory_arguments {
+    ($(source [$($generics:tt)*] $type:ty = $make:expr;)*) => { $(
+        impl<$($generics)*> Argument for $type {
+            type Raw = *const u8;
+            type Host<'a> = Source<'a>;
+            const KIND: Kind = Kind::Source;
+            #[inline(always)]
+            unsafe fn from_raw(raw: *const u8) -> Self { ($make)(raw) }
+            fn slot(host: &Source<'_>) -> u64 { host.address }
+            fn raw(host: &Source<'_>) -> *const u8 { host.address as usize as *const u8 }
+            fn check(host: &Source<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
+                check_memory::<Self>(host.address, host.bytes, name, elements)
+            }
+        }
+    )* };
+    ($(target [$($generics:tt)*] $type:ty = $make:expr;)*) => { $(
+        impl<$($generics)*> Argument for $type {
+            type Raw = *mut u8;
+            type Host<'a> = Target<'a>;
+            const KIND: Kind = Kind::Target;
+            #[inline(always)]
+            unsafe fn from_raw(raw: *mut u8) -> Self { ($make)(raw) }
+            fn slot(host: &Target<'_>) -> u64 { host.address }
+            fn raw(host: &Target<'_>) -> *mut u8 { host.address as usize as *mut u8 }
+            fn check(host: &Target<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
+                check_memory::<Self>(host.address, host.bytes, name, elements)
+            }
+        }
+    )* };
+}
+pub(crate) use memory_arguments;
+
+macro_rules! number_arguments {
+    ($($type:ty, $kind:ident;)*) => { $(
+        impl Argument for $type {
+            type Raw = $type;
+            type Host<'a> = $type;
+            const KIND: Kind = Kind::$kind;
+            #[inline(always)]
+            unsafe fn from_raw(raw: $type) -> Self { raw }
+            fn slot(host: &$type) -> u64 { u64::from(*host) }
+            fn raw(host: &$type) -> $type { *host }
+            fn check(_: &$type, _: &'static str, _: u64) -> Result<(), ArgumentError> { Ok(()) }
+        }
+    )* };
+}
+number_arguments! { u32, U32; u64, U64; }
+
+/// Grids: a number of elements that says how many programs there are.
+macro_rules! grids {
+    ($($(#[$doc:meta])* $name:ident { $field:ident } = $programs:expr, $elements:expr;)*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name {
+            /// See the type.
+            pub $field: u64,
+        }
+        impl Argument for $name {
+            type Raw = u64;
+            type Host<'a> = $name;
+            const KIND: Kind = Kind::U64;
+            #[inline(always)]
+            unsafe fn from_raw(raw: u64) -> Self { $name { $field: raw } }
+            fn slot(host: &$name) -> u64 { host.$field }
+            fn raw(host: &$name) -> u64 { host.$field }
+            fn check(_: &$name, _: &'static str, _: u64) -> Result<(), ArgumentError> { Ok(()) }
+        }
+        impl Grid for $name {
+            fn programs(host: &$name) -> u64 { ($programs)(host.$field) }
+            fn elements(host: &$name) -> u64 { ($elements)(host.$field) }
+        }
+    )* };
+}
+grids! {
+    /// A program for every chunk of a tensor of `elements` elements.
+    Chunks { elements } = chunks, |n| n;
+    /// A program for every group of 16 chunks of a tensor of `elements` elements.
+    Groups { elements } = groups, |n| n;
+    /// `programs` programs that share the work among themselves; buffers are measured by their own sizes.
+    Programs { programs } = |n| n, |_| 0;
+}
+
+impl Chunks {
+    /// Elements of the chunk with this number: 1024, fewer in the last one, 0 behind it.
+    #[inline(always)]
+    pub fn valid(&self, chunk: u32) -> u32 {
+        let start = chunk as u64 * CHUNK as u64;
+        self.elements.saturating_sub(start).min(CHUNK as u64) as u32
+    }
+}
+
+/// Bytes of the directory of a tensor.
+pub const fn directory_bytes(elements: u64) -> u64 {
+    groups(elements) * RECORD_BYTES as u64
+}
+
+/// Elements of a whole group.
+pub const GROUP_ELEMENTS: u64 = (CHUNK * GROUP) as u64;
+
+/// Are these the same name? For checks at compile time.
+pub const fn same_name(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
