@@ -1,0 +1,113 @@
+//! The run on the CPU: the same body, once for each level of the machine.
+//!
+//! One binary holds all levels. `arch::level()` says which one the machine has, asked once for each range of programs; it
+//! tests every feature that is enabled here. The code of a member stands in its `impl`, not in a generic function, so that
+//! it is compiled with the crate of the kernel and its optimisation, not with the caller's.
+
+use super::tuple;
+use crate::parse::Kernel;
+use crate::parse::member::Member;
+use crate::parse::parameter::Argument;
+use proc_macro2::{Literal, TokenStream};
+use quote::quote;
+
+/// x86-64-v3, and v4 with VBMI2 and what comes with it.
+const LEVEL_1: &str = "avx2,bmi1,bmi2,fma,lzcnt,movbe,popcnt,f16c";
+const LEVEL_2: &str = "avx2,bmi1,bmi2,fma,lzcnt,movbe,popcnt,f16c,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,\
+                       avx512vbmi,avx512vbmi2,avx512bitalg,avx512vpopcntdq,gfni";
+
+/// What the runs of all members share, and the methods of the arguments.
+pub fn expand(kernel: &Kernel) -> TokenStream {
+    let (declared, names, tuple, name) = (kernel.declared(), kernel.names(), kernel.tuple(), &kernel.name);
+    let program = &kernel.program.r#type;
+    let arguments = kernel.arguments.iter().enumerate().map(|(number, Argument { r#type, .. })| {
+        let number = Literal::usize_unsuffixed(number);
+        quote!(unsafe { <#r#type as ::splitzip_kernels::launch::Argument>::from_raw(raw.#number) })
+    });
+    let methods = methods(kernel);
+    let levels = [(1u32, LEVEL_1), (2, LEVEL_2)].map(|(level, features)| {
+        let wrapper = quote::format_ident!("__level_{level}");
+        quote! {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = #features)]
+            unsafe fn #wrapper<#declared const BYTES: usize>(
+                raw: <#tuple as __Parameters>::Raw,
+                programs: ::core::ops::Range<u64>,
+            ) {
+                unsafe { __programs::<#names #level, BYTES>(raw, programs) }
+            }
+        }
+    });
+    quote! {
+        /// Shared memory of one program and of its block.
+        #[cfg(not(target_arch = "nvptx64"))]
+        #[repr(align(64))]
+        struct __Scratch<const BYTES: usize>([u8; BYTES]);
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        #[inline(always)]
+        unsafe fn __programs<#declared const LEVEL: u32, const BYTES: usize>(
+            raw: <#tuple as __Parameters>::Raw,
+            programs: ::core::ops::Range<u64>,
+        ) {
+            let mut scratch = __Scratch([0; BYTES]);
+            for index in programs {
+                let program = unsafe { <#program>::on_cpu(index, scratch.0.as_mut_ptr(), LEVEL) };
+                super::#name::<#names LEVEL>(&program, #(#arguments),*);
+            }
+        }
+
+        #(#levels)*
+        #methods
+    }
+}
+
+/// The run of one member.
+pub fn run(member: &Member) -> TokenStream {
+    let (tuple, types) = (tuple(member.types()), member.types());
+    let types = quote!(#(#types,)*);
+    quote! {
+        unsafe fn __run(raw: <Self as __Parameters>::Raw, programs: ::core::ops::Range<u64>) {
+            const BYTES: usize =
+                (<#tuple as __Parameters>::SHARED + <#tuple as __Parameters>::BLOCK_SHARED) as usize;
+            match ::splitzip_kernels::arch::level() {
+                #[cfg(target_arch = "x86_64")]
+                2 => unsafe { __level_2::<#types BYTES>(raw, programs) },
+                #[cfg(target_arch = "x86_64")]
+                1 => unsafe { __level_1::<#types BYTES>(raw, programs) },
+                _ => unsafe { __programs::<#types 0, BYTES>(raw, programs) },
+            }
+        }
+    }
+}
+
+fn methods(kernel: &Kernel) -> TokenStream {
+    let (declared, names, tuple, bound) =
+        (kernel.declared(), kernel.names(), kernel.tuple(), kernel.members_only());
+    let grid = &kernel.arguments[0];
+    let (grid_name, grid_type) = (&grid.name, &grid.r#type);
+    let raw = kernel.arguments.iter().map(|Argument { name, r#type, .. }| {
+        quote!(<#r#type as ::splitzip_kernels::launch::Argument>::raw(&self.#name))
+    });
+    quote! {
+        #[cfg(not(target_arch = "nvptx64"))]
+        impl<#declared> Arguments<'_, #names> #bound {
+            /// Runs some of the programs on this thread, in order; other threads may run others of the same arguments.
+            ///
+            /// # Safety
+            /// [`check`](Self::check) has accepted the arguments, all memory is memory of the host, the grid has these
+            /// programs, and no program runs twice at a time or shares what it writes with one that runs at the same time.
+            pub unsafe fn run(&self, programs: ::core::ops::Range<u64>) {
+                unsafe { <#tuple as Member>::__run((#(#raw,)*), programs) }
+            }
+
+            /// Checks the arguments, and runs every program on this thread, in order.
+            pub fn run_all(&mut self) -> ::core::result::Result<(), ::splitzip_kernels::launch::ArgumentError> {
+                self.check()?;
+                let programs = <#grid_type as ::splitzip_kernels::launch::Grid>::programs(&self.#grid_name);
+                unsafe { self.run(0..programs) };
+                ::core::result::Result::Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Members: the description of each entry, and what the compiler checks about it.
+
+use super::tuple;
+use crate::parse::Kernel;
+use crate::parse::member::{Axis, Member, short_name};
+use proc_macro2::{Ident, TokenStream};
+use quote::{quote, quote_spanned};
+
+/// Shared memory that a block may have without asking the driver for more.
+const MOST_SHARED: u32 = 48 * 1024;
+
+/// The trait, its implementations, the list and the checks.
+pub fn expand(kernel: &Kernel) -> TokenStream {
+    let documentation = match kernel.generics.len() {
+        0 => format!(" The one entry of `{}`, under `()`.", kernel.plain_name()),
+        1 => format!(
+            " What `{}` is made for: implemented for `(X,)` when `X` is in its list.",
+            kernel.plain_name()
+        ),
+        _ => format!(
+            " What `{}` is made for: implemented for pairs of a dtype and a scheme.",
+            kernel.plain_name()
+        ),
+    };
+    let tuples: Vec<_> = kernel.members.iter().map(|member| tuple(member.types())).collect();
+    let members = kernel.members.iter().map(|member| implementation(kernel, member));
+    let checks = kernel.members.iter().map(|member| check(kernel, member));
+    let names = names(kernel);
+    quote! {
+        #[doc = #documentation]
+        #[cfg(not(target_arch = "nvptx64"))]
+        pub trait Member {
+            /// The entry of this member.
+            const ENTRY: &'static ::splitzip_kernels::launch::Entry;
+            #[doc(hidden)]
+            unsafe fn __run(raw: <Self as __Parameters>::Raw, programs: ::core::ops::Range<u64>)
+            where
+                Self: __Parameters;
+        }
+
+        /// All entries, in the order of the lists.
+        #[cfg(not(target_arch = "nvptx64"))]
+        pub const ENTRIES: &[&::splitzip_kernels::launch::Entry] = &[#(<#tuples as Member>::ENTRY),*];
+
+        #(#members)*
+        #names
+        #(#checks)*
+    }
+}
+
+fn implementation(kernel: &Kernel, member: &Member) -> TokenStream {
+    let tuple = tuple(member.types());
+    let (entry, name, warps, blocks) =
+        (member.entry(&kernel.name), kernel.plain_name(), kernel.warps, kernel.blocks);
+    let optional = |member: &Option<Ident>| match member.as_ref().map(short_name) {
+        Some(name) => quote!(::core::option::Option::Some(#name)),
+        None => quote!(::core::option::Option::None),
+    };
+    let (dtype, scheme) = (optional(&member.dtype), optional(&member.scheme));
+    let parameters = kernel.arguments.iter().enumerate().map(|(number, argument)| {
+        let (name, number) = (argument.plain_name(), kernel.type_name(number));
+        quote! {
+            ::splitzip_kernels::launch::Parameter {
+                name: #name,
+                kind: <<#tuple as __Parameters>::#number as ::splitzip_kernels::launch::Argument>::KIND,
+            }
+        }
+    });
+    let run = super::cpu::run(member);
+    quote! {
+        #[cfg(not(target_arch = "nvptx64"))]
+        impl Member for #tuple {
+            const ENTRY: &'static ::splitzip_kernels::launch::Entry = &::splitzip_kernels::launch::Entry {
+                name: #entry,
+                kernel: #name,
+                dtype: #dtype,
+                scheme: #scheme,
+                parameters: &[#(#parameters),*],
+                warps: #warps,
+                min_blocks: #blocks,
+                shared_bytes: #warps * <#tuple as __Parameters>::SHARED + <#tuple as __Parameters>::BLOCK_SHARED,
+            };
+            #run
+        }
+    }
+}
+
+/// Entries are called by names of types, everything else by `NAME`: they must be the same.
+fn names(kernel: &Kernel) -> TokenStream {
+    let mut checked: Vec<&Ident> = Vec::new();
+    let mut checks = TokenStream::new();
+    for member in &kernel.members {
+        for (axis, r#type) in [(Axis::Dtype, &member.dtype), (Axis::Scheme, &member.scheme)] {
+            let Some(r#type) = r#type else { continue };
+            if checked.contains(&r#type) {
+                continue;
+            }
+            checked.push(r#type);
+            let name = short_name(r#type);
+            let sentence = format!(
+                "the entry of `{type}` is called `{name}`, and `{type}::NAME` says something else: give the type its NAME in \
+                 camel case",
+                r#type = r#type,
+            );
+            let of = of(axis, r#type);
+            checks.extend(quote_spanned! {r#type.span()=>
+                const _: () = ::core::assert!(::splitzip_kernels::launch::same_name(#of::NAME, #name), #sentence);
+            });
+        }
+    }
+    checks
+}
+
+/// What the properties of a member must allow.
+fn check(kernel: &Kernel, member: &Member) -> TokenStream {
+    let tuple = tuple(member.types());
+    let (entry, warps) = (member.entry(&kernel.name), u64::from(kernel.warps));
+    let sentence = format!(
+        "a block of `{entry}` wants more than 48 KiB of shared memory (`warps` x `shared` + `block_shared`): lower one of them"
+    );
+    let most = u64::from(MOST_SHARED);
+    let shared = quote! {
+        const _: () = ::core::assert!(
+            #warps * <#tuple as __Parameters>::SHARED as u64 + <#tuple as __Parameters>::BLOCK_SHARED as u64 <= #most,
+            #sentence
+        );
+    };
+    let (Some(dtype), Some(scheme)) = (&member.dtype, &member.scheme) else { return shared };
+    let (of_dtype, of_scheme) = (of(Axis::Dtype, dtype), of(Axis::Scheme, scheme));
+    let sentence = format!(
+        "`{entry}` would save nothing: the codes of `{scheme}` are not narrower than the exponents of `{dtype}`; take the pair \
+         out with `except = [({dtype}, {scheme})]`"
+    );
+    let pair = quote_spanned! {scheme.span()=>
+        const _: () = ::splitzip_kernels::scheme::check_member(#of_dtype::EXPONENT_BITS, #of_scheme::CODE_BITS, #sentence);
+    };
+    quote!(#shared #pair)
+}
+
+/// `<Bf16 as ::splitzip_kernels::dtype::Dtype>`
+fn of(axis: Axis, r#type: &Ident) -> TokenStream {
+    match axis {
+        Axis::Dtype => quote_spanned!(r#type.span()=> <#r#type as ::splitzip_kernels::dtype::Dtype>),
+        Axis::Scheme => quote_spanned!(r#type.span()=> <#r#type as ::splitzip_kernels::scheme::Scheme>),
+    }
+}

@@ -1,0 +1,252 @@
+//! The settings: what stands between the parentheses of `#[kernel(..)]`.
+
+use super::Faults;
+use super::member::{Axis, short_name};
+use super::parameter::check_paths;
+use proc_macro2::{Ident, Span};
+use quote::ToTokens;
+use syn::parse::{Parse, ParseStream};
+use syn::{Error, Expr, ExprLit, Lit, Result, Token};
+
+const KEYS: &str =
+    "`dtype = [..]`, `scheme = [..]`, `except = [(..), ..]`, `warps`, `blocks`, `shared` and `block_shared`";
+
+/// Threads of a multiprocessor, in warps; and the blocks that it keeps track of.
+const MOST: u32 = 32;
+const MOST_WARPS_RESIDENT: u32 = 64;
+
+/// The settings, checked.
+#[derive(Debug)]
+pub struct Settings {
+    /// Dtypes that the kernel is made for.
+    pub dtype: Option<List>,
+    /// Schemes that the kernel is made for.
+    pub scheme: Option<List>,
+    /// Pairs that it is not made for.
+    pub except: Option<Exceptions>,
+    /// Warps (programs) in a block.
+    pub warps: u32,
+    /// Blocks that must fit on a multiprocessor.
+    pub blocks: u32,
+    /// Shared bytes of a program.
+    pub shared: Option<Expr>,
+    /// Shared bytes of a block.
+    pub block_shared: Option<Expr>,
+}
+
+impl Settings {
+    /// The list of an axis.
+    pub fn list(&self, axis: Axis) -> Option<&List> {
+        match axis {
+            Axis::Dtype => self.dtype.as_ref(),
+            Axis::Scheme => self.scheme.as_ref(),
+        }
+    }
+}
+
+/// `dtype = [Bf16, Fp16]`.
+#[derive(Debug)]
+pub struct List {
+    /// The key, for messages.
+    pub key: Ident,
+    /// The members: at least one, each once.
+    pub members: Vec<Ident>,
+}
+
+/// `except = [(E4m3, W4)]`.
+#[derive(Debug)]
+pub struct Exceptions {
+    /// The key, for messages.
+    pub key: Ident,
+    /// Pairs of a dtype and a scheme.
+    pub pairs: Vec<(Ident, Ident)>,
+}
+
+impl Parse for Settings {
+    fn parse(input: ParseStream<'_>) -> Result<Settings> {
+        let mut read = Read::default();
+        let mut faults = Faults::default();
+        let mut seen: Vec<Ident> = Vec::new();
+        while !input.is_empty() {
+            let key: Ident = input.parse().map_err(|error| {
+                Error::new(error.span(), format!("a setting is written `key = value`; the keys are {KEYS}"))
+            })?;
+            if seen.contains(&key) {
+                faults.add(Error::new(key.span(), format!("`{key}` is set twice: keep one of them")));
+            }
+            if !input.peek(Token![=]) {
+                return Err(match known(&key) {
+                    true => Error::new(key.span(), format!("`{key}` needs a value: write `{key} = ..`")),
+                    false => unknown(&key),
+                });
+            }
+            input.parse::<Token![=]>()?;
+            seen.push(key.clone());
+            let value: Expr = input.parse()?;
+            faults.note(read.take(key, value));
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        if let (Some(Ok((span, warps))), Some(Ok((_, blocks)))) = (&read.warps, &read.blocks)
+            && warps * blocks > MOST_WARPS_RESIDENT
+        {
+            faults.add(Error::new(
+                *span,
+                format!(
+                    "`warps` x `blocks` is {}, but a multiprocessor holds {MOST_WARPS_RESIDENT} warps: lower one of them",
+                    warps * blocks
+                ),
+            ));
+        }
+        let warps = faults.note(read.warps.unwrap_or_else(|| Err(missing("warps"))));
+        let blocks = faults.note(read.blocks.unwrap_or_else(|| Err(missing("blocks"))));
+        faults.finish()?;
+        Ok(Settings {
+            dtype: read.dtype,
+            scheme: read.scheme,
+            except: read.except,
+            warps: warps.map_or(0, |(_, warps)| warps),
+            blocks: blocks.map_or(0, |(_, blocks)| blocks),
+            shared: read.shared,
+            block_shared: read.block_shared,
+        })
+    }
+}
+
+/// What has been read so far. A number that is wrong is not one that is missing.
+#[derive(Default)]
+struct Read {
+    dtype: Option<List>,
+    scheme: Option<List>,
+    except: Option<Exceptions>,
+    warps: Option<Result<(Span, u32)>>,
+    blocks: Option<Result<(Span, u32)>>,
+    shared: Option<Expr>,
+    block_shared: Option<Expr>,
+}
+
+impl Read {
+    fn take(&mut self, key: Ident, value: Expr) -> Result<()> {
+        match key.to_string().as_str() {
+            "dtype" => self.dtype = Some(list(key, value, Axis::Dtype)?),
+            "scheme" => self.scheme = Some(list(key, value, Axis::Scheme)?),
+            "except" => self.except = Some(exceptions(key, value)?),
+            "warps" => {
+                self.warps = Some(number(&key, &value, "warps of a block, each of which runs one program"))
+            }
+            "blocks" => {
+                self.blocks = Some(number(&key, &value, "blocks that must fit on a multiprocessor at once"))
+            }
+            "shared" => self.shared = Some(bytes(value)?),
+            "block_shared" => self.block_shared = Some(bytes(value)?),
+            _ => return Err(unknown(&key)),
+        }
+        Ok(())
+    }
+}
+
+fn known(key: &Ident) -> bool {
+    ["dtype", "scheme", "except", "warps", "blocks", "shared", "block_shared"]
+        .iter()
+        .any(|known| key == known)
+}
+
+fn unknown(key: &Ident) -> Error {
+    Error::new(key.span(), format!("`{key}` is no setting of a kernel; the keys are {KEYS}"))
+}
+
+fn missing(key: &str) -> Error {
+    let what = match key {
+        "warps" => "how many warps (programs) a block has",
+        _ => "how many blocks must fit on a multiprocessor, which bounds the registers",
+    };
+    Error::new(
+        Span::call_site(),
+        format!("`{key}` is missing: write `{key} = 8`, for example; it says {what}"),
+    )
+}
+
+fn number(key: &Ident, value: &Expr, what: &str) -> Result<(Span, u32)> {
+    let rule =
+        || format!("`{key}` is the number of {what}: write a number from 1 to {MOST}, such as `{key} = 8`");
+    let Expr::Lit(ExprLit { lit: Lit::Int(literal), .. }) = value else {
+        return Err(Error::new_spanned(value, rule()));
+    };
+    match literal.base10_parse::<u32>() {
+        Ok(number) if (1..=MOST).contains(&number) => Ok((literal.span(), number)),
+        _ => Err(Error::new(literal.span(), rule())),
+    }
+}
+
+fn bytes(value: Expr) -> Result<Expr> {
+    check_paths(value.to_token_stream())?;
+    Ok(value)
+}
+
+fn list(key: Ident, value: Expr, axis: Axis) -> Result<List> {
+    let example = axis.example();
+    let Expr::Array(array) = &value else {
+        return Err(Error::new_spanned(
+            &value,
+            format!("`{key}` is a list: write `{key} = [{example}, ..]`"),
+        ));
+    };
+    if array.elems.is_empty() {
+        return Err(Error::new_spanned(
+            &value,
+            format!(
+                "`{key}` is empty, so the kernel would have no entry: name at least one, such as `{key} = [{example}]`"
+            ),
+        ));
+    }
+    let mut faults = Faults::default();
+    let mut members: Vec<Ident> = Vec::new();
+    for element in &array.elems {
+        let Some(member) = faults.note(plain(element, example)) else { continue };
+        if members.iter().any(|other| short_name(other) == short_name(&member)) {
+            faults.add(Error::new(
+                member.span(),
+                format!(
+                    "`{}` is in the list twice, and would be the same entry: keep one (names of entries are in lower case)",
+                    short_name(&member)
+                ),
+            ));
+        }
+        members.push(member);
+    }
+    faults.finish()?;
+    Ok(List { key, members })
+}
+
+fn exceptions(key: Ident, value: Expr) -> Result<Exceptions> {
+    let rule = "`except` is a list of pairs that the kernel is not made for: write `except = [(E4m3, W4)]`";
+    let Expr::Array(array) = &value else { return Err(Error::new_spanned(&value, rule)) };
+    let mut pairs = Vec::new();
+    for element in &array.elems {
+        let Expr::Tuple(pair) = element else { return Err(Error::new_spanned(element, rule)) };
+        if pair.elems.len() != 2 {
+            return Err(Error::new_spanned(element, rule));
+        }
+        pairs.push((plain(&pair.elems[0], "E4m3")?, plain(&pair.elems[1], "W4")?));
+    }
+    Ok(Exceptions { key, pairs })
+}
+
+/// A member is a plain name, because it becomes a part of the name of an entry.
+fn plain(element: &Expr, example: &str) -> Result<Ident> {
+    if let Expr::Path(path) = element
+        && path.attrs.is_empty()
+        && path.qself.is_none()
+        && let Some(member) = path.path.get_ident()
+    {
+        return Ok(member.clone());
+    }
+    Err(Error::new_spanned(
+        element,
+        format!(
+            "a member is the plain name of a type, because it becomes a part of the entry's name: import the type, and \
+             write `{example}`, for example"
+        ),
+    ))
+}
