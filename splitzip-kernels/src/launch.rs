@@ -155,6 +155,15 @@ impl<'a> Source<'a> {
     pub unsafe fn at(address: u64, bytes: u64) -> Self {
         Source { address, bytes, memory: PhantomData }
     }
+    /// The address.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// The number of bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 impl<'a> Target<'a> {
@@ -169,6 +178,15 @@ impl<'a> Target<'a> {
     /// `bytes` bytes at `address` are writable by whoever runs the kernel, and nobody else uses them until it has run.
     pub unsafe fn at(address: u64, bytes: u64) -> Self {
         Target { address, bytes, memory: PhantomData }
+    }
+    /// The address.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// The number of bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 
@@ -210,7 +228,7 @@ pub trait Extent {
     const ALIGN: u64;
 }
 
-fn check_memory<T: Extent>(address: u64, bytes: u64, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
+pub(crate) fn check_memory<T: Extent>(address: u64, bytes: u64, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
     let needed = T::bytes(elements);
     if bytes < needed {
         return Err(ArgumentError::TooShort { name, given: bytes, needed });
@@ -230,10 +248,10 @@ macro_rules! memory_arguments {
             const KIND: Kind = Kind::Source;
             #[inline(always)]
             unsafe fn from_raw(raw: *const u8) -> Self { ($make)(raw) }
-            fn slot(host: &Source<'_>) -> u64 { host.address }
-            fn raw(host: &Source<'_>) -> *const u8 { host.address as usize as *const u8 }
+            fn slot(host: &Source<'_>) -> u64 { host.address() }
+            fn raw(host: &Source<'_>) -> *const u8 { host.address() as usize as *const u8 }
             fn check(host: &Source<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
-                check_memory::<Self>(host.address, host.bytes, name, elements)
+                $crate::launch::check_memory::<Self>(host.address(), host.bytes(), name, elements)
             }
         }
     )* };
@@ -244,10 +262,10 @@ macro_rules! memory_arguments {
             const KIND: Kind = Kind::Target;
             #[inline(always)]
             unsafe fn from_raw(raw: *mut u8) -> Self { ($make)(raw) }
-            fn slot(host: &Target<'_>) -> u64 { host.address }
-            fn raw(host: &Target<'_>) -> *mut u8 { host.address as usize as *mut u8 }
+            fn slot(host: &Target<'_>) -> u64 { host.address() }
+            fn raw(host: &Target<'_>) -> *mut u8 { host.address() as usize as *mut u8 }
             fn check(host: &Target<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
-                check_memory::<Self>(host.address, host.bytes, name, elements)
+                $crate::launch::check_memory::<Self>(host.address(), host.bytes(), name, elements)
             }
         }
     )* };

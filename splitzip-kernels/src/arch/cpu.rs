@@ -1,0 +1,467 @@
+//! The same list as `nvptx.rs`, on a CPU: a program is a loop over its 32 lanes, collectives are plain loops.
+//!
+//! The loops over lanes are the vectors: [`Lanes`] keeps the 32 values of one slot together, so that LLVM makes two
+//! AVX-512 or four AVX2 instructions of one line of lane code. What it does not find by itself is in `x86.rs`.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+#[cfg(target_arch = "x86_64")]
+use super::x86;
+
+/// Which wrapper of a kernel this machine can run: 0 the build's own target, 1 x86-64-v3 (AVX2), 2 AVX-512 with VBMI2.
+///
+/// The features tested here are those that `#[kernel]` turns on. `SPLITZIP_CPU_LEVEL` lowers the level, for tests.
+pub fn level() -> u32 {
+    use std::sync::OnceLock;
+    static LEVEL: OnceLock<u32> = OnceLock::new();
+    *LEVEL.get_or_init(|| {
+        let found = found_level();
+        let wanted = std::env::var("SPLITZIP_CPU_LEVEL").ok().and_then(|level| level.parse().ok());
+        wanted.map_or(found, |level: u32| level.min(found))
+    })
+}
+
+#[cfg(target_arch = "x86_64")]
+fn found_level() -> u32 {
+    macro_rules! all { ($($feature:tt)*) => { true $(&& std::arch::is_x86_feature_detected!($feature))* } }
+    let v3 = all!("avx2" "bmi1" "bmi2" "fma" "lzcnt" "movbe" "popcnt" "f16c");
+    let v4 = v3
+        && all!("avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl" "avx512vbmi" "avx512vbmi2" "avx512bitalg"
+            "avx512vpopcntdq" "gfni");
+    u32::from(v3) + u32::from(v4)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn found_level() -> u32 {
+    0
+}
+
+// ------------------------------------------------------------------------------------------------------- lanes
+
+/// One value a lane. Here: an array, aligned for the widest vectors.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub struct Lanes<T>([T; 32]);
+
+impl<T: Copy> Lanes<T> {
+    /// The value of a lane.
+    #[inline(always)]
+    pub fn get(&self, lane: u32) -> T {
+        self.0[(lane & 31) as usize]
+    }
+
+    /// Sets the value of a lane.
+    ///
+    /// # Safety
+    /// `this` is valid for writes, `lane` is below 32.
+    #[inline(always)]
+    pub unsafe fn put(this: *mut Self, lane: u32, value: T) {
+        // SAFETY: in the array, by contract.
+        unsafe { (this as *mut T).add(lane as usize).write(value) }
+    }
+}
+
+/// The numbers of the lanes.
+#[inline(always)]
+pub fn lanes() -> core::ops::Range<u32> {
+    0..32
+}
+
+// ----------------------------------------------------------------------------------------------- shared memory
+
+/// An address in the memory of a program.
+#[derive(Clone, Copy)]
+pub struct Shared(*mut u8);
+
+// SAFETY: a closure of a lane may hold it; a program runs on one thread.
+unsafe impl Sync for Shared {}
+
+// SAFETY of all blocks below: the address lies in the memory that `Program::on_cpu` was given; sizes are those of the kernel.
+#[allow(clippy::undocumented_unsafe_blocks)]
+impl Shared {
+    /// `bytes` further on.
+    #[inline(always)]
+    pub fn at(self, bytes: u32) -> Self {
+        Shared(self.0.wrapping_add(bytes as usize))
+    }
+
+    /// Loads a byte.
+    #[inline(always)]
+    pub fn load8(self) -> u32 {
+        u32::from(unsafe { self.0.read() })
+    }
+
+    /// Stores a byte.
+    #[inline(always)]
+    pub fn store8(self, value: u32) {
+        unsafe { self.0.write(value as u8) }
+    }
+
+    /// Loads a word.
+    #[inline(always)]
+    pub fn load32(self) -> u32 {
+        unsafe { (self.0 as *const u32).read() }
+    }
+
+    /// Stores a word.
+    #[inline(always)]
+    pub fn store32(self, value: u32) {
+        unsafe { (self.0 as *mut u32).write(value) }
+    }
+
+    /// Loads two words; the address is a multiple of 8.
+    #[inline(always)]
+    pub fn load64(self) -> [u32; 2] {
+        unsafe { (self.0 as *const [u32; 2]).read() }
+    }
+
+    /// Stores two words; the address is a multiple of 8.
+    #[inline(always)]
+    pub fn store64(self, value: [u32; 2]) {
+        unsafe { (self.0 as *mut [u32; 2]).write(value) }
+    }
+
+    /// Adds to a word; other lanes may add to the same one.
+    #[inline(always)]
+    pub fn add32(self, value: u32) {
+        self.store32(self.load32().wrapping_add(value))
+    }
+
+    /// As a pointer, for `x86.rs`.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) fn pointer(self) -> *const u8 {
+        self.0
+    }
+}
+
+// ----------------------------------------------------------------------------------------------------- program
+
+/// The loop that runs a program, and its memory.
+#[derive(Clone, Copy)]
+pub struct Program {
+    own: Shared,
+    index: u32,
+    level: u32,
+}
+
+impl Program {
+    /// The program with this number.
+    ///
+    /// # Safety
+    /// `memory` is valid for the shared bytes of the kernel and aligned to 64; this machine has the features of `level`.
+    #[inline(always)]
+    pub unsafe fn on_cpu(index: u64, memory: *mut u8, level: u32) -> Self {
+        Program { own: Shared(memory), index: index as u32, level }
+    }
+
+    /// The number of this program in the grid.
+    #[inline(always)]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// What the code around may use: a constant once everything is inlined.
+    #[inline(always)]
+    pub fn level(&self) -> u32 {
+        self.level
+    }
+
+    /// The memory of this program.
+    #[inline(always)]
+    pub fn shared(&self) -> Shared {
+        self.own
+    }
+
+    /// `value`; nothing moves loads here.
+    #[inline(always)]
+    pub fn after(&self, value: u32, _: &Lanes<u32>) -> u32 {
+        value
+    }
+
+    /// What was written to memory before is seen by all lanes after.
+    #[inline(always)]
+    pub fn sync(&self) {}
+
+    /// Is a flag set in any lane?
+    #[inline(always)]
+    pub fn any(&self, flags: &Lanes<u32>) -> bool {
+        let mut all = 0;
+        for lane in 0..32 {
+            all |= flags.0[lane];
+        }
+        all != 0
+    }
+
+    /// The sum over the lanes, modulo 2^32.
+    #[inline(always)]
+    pub fn sum(&self, values: &Lanes<u32>) -> u32 {
+        let mut sum = 0u32;
+        for lane in 0..32 {
+            sum = sum.wrapping_add(values.0[lane]);
+        }
+        sum
+    }
+
+    /// The largest of the lanes.
+    #[inline(always)]
+    pub fn max(&self, values: &Lanes<u32>) -> u32 {
+        let mut max = 0;
+        for lane in 0..32 {
+            max = max.max(values.0[lane]);
+        }
+        max
+    }
+
+    /// The value of one lane, for all.
+    #[inline(always)]
+    pub fn pick(&self, values: &Lanes<u32>, lane: u32) -> u32 {
+        values.get(lane)
+    }
+
+    /// The sum of the lanes before each, and of all.
+    #[inline(always)]
+    pub fn scan(&self, values: &Lanes<u32>) -> (Lanes<u32>, u32) {
+        let (mut before, mut total) = (Lanes([0; 32]), 0u32);
+        for lane in 0..32 {
+            before.0[lane] = total;
+            total = total.wrapping_add(values.0[lane]);
+        }
+        (before, total)
+    }
+
+    /// Calls `f(lane, bit, rank)` for every set bit; the ranks of a lane's bits start at its `first`. Most lanes have
+    /// none, so only the others are visited: that alone was a third of decoding in the study.
+    #[inline(always)]
+    pub fn for_each_bit(&self, mask: &Lanes<u32>, first: &Lanes<u32>, mut f: impl FnMut(u32, u32, u32)) {
+        let mut lanes = 0u32;
+        for lane in 0..32 {
+            lanes |= u32::from(mask.0[lane] != 0) << lane;
+        }
+        while lanes != 0 {
+            let lane = lanes.trailing_zeros();
+            lanes &= lanes - 1;
+            let (mut bits, mut rank) = (mask.get(lane), first.get(lane));
+            while bits != 0 {
+                f(lane, bits.trailing_zeros(), rank);
+                bits &= bits - 1;
+                rank += 1;
+            }
+        }
+    }
+
+    /// Every byte of `x` (below 256) replaced by that byte of a table of 256 in the memory of the program.
+    #[inline(always)]
+    pub fn look_up_256<const N: usize>(&self, table: Shared, x: &[Lanes<u32>; N]) -> [Lanes<u32>; N] {
+        let mut out = *x;
+        #[cfg(target_arch = "x86_64")]
+        if self.level >= 2 {
+            // SAFETY: level 2 has these instructions, the table has 256 bytes.
+            unsafe { x86::look_up_256(table, x, &mut out) };
+            return out;
+        }
+        for i in 0..N {
+            for lane in 0..32 {
+                let x = x[i].0[lane];
+                let look = |byte: u32| table.at(byte & 255).load8();
+                out[i].0[lane] = look(x) | look(x >> 8) << 8 | look(x >> 16) << 16 | look(x >> 24) << 24;
+            }
+        }
+        out
+    }
+
+    /// Every nibble of `codes` replaced by that byte of a table of 16: word `g` gives words `2 g` and `2 g + 1`.
+    #[inline(always)]
+    pub fn look_up_16(&self, table: [u32; 4], codes: &[Lanes<u32>; 4]) -> [Lanes<u32>; 8] {
+        let mut out = [Lanes([0; 32]); 8];
+        for g in 0..4 {
+            for lane in 0..32 {
+                let word = codes[g].0[lane];
+                out[2 * g].0[lane] = spread_nibbles(word & 0xffff);
+                out[2 * g + 1].0[lane] = spread_nibbles(word >> 16);
+            }
+        }
+        #[cfg(target_arch = "x86_64")]
+        if self.level >= 1 {
+            // SAFETY: level 1 has these instructions.
+            unsafe { x86::look_up_16(table, &mut out) };
+            return out;
+        }
+        let (mut high, mut low) = ([0; 4], [0; 4]);
+        for i in 0..4 {
+            high[i] = table[i] >> 1 & 0x7f7f7f7f;
+            low[i] = table[i] & 0x01010101;
+        }
+        for g in 0..4 {
+            for lane in 0..32 {
+                let word = codes[g].0[lane];
+                out[2 * g].0[lane] = look_up_4(high, word) << 1 | look_up_4(low, word);
+                out[2 * g + 1].0[lane] = look_up_4(high, word >> 16) << 1 | look_up_4(low, word >> 16);
+            }
+        }
+        out
+    }
+}
+
+/// Four nibbles to four bytes.
+#[inline(always)]
+fn spread_nibbles(word: u32) -> u32 {
+    let halves = (word & 0xff) | (word & 0xff00) << 8;
+    (halves | halves << 4) & 0x0f0f0f0f
+}
+
+// ----------------------------------------------------------------------------------------------- global memory
+
+macro_rules! memory { ($($(#[$doc:meta])* $load:ident $store:ident = $value:ty, $of:ty;)*) => { $(
+    $(#[$doc])*
+    /// # Safety
+    /// `p` is valid for reads of that size; any alignment.
+    #[inline(always)]
+    pub unsafe fn $load(p: *const u8) -> $value {
+        // SAFETY: by contract.
+        unsafe { (p as *const $of).read_unaligned() as $value }
+    }
+    $(#[$doc])*
+    /// # Safety
+    /// `p` is valid for writes of that size; any alignment.
+    #[inline(always)]
+    pub unsafe fn $store(p: *mut u8, value: $value) {
+        // SAFETY: by contract.
+        unsafe { (p as *mut $of).write_unaligned(value as $of) }
+    }
+)* } }
+memory! {
+    /// A byte.
+    load8 store8 = u32, u8;
+    /// 2 bytes.
+    load16 store16 = u32, u16;
+    /// A word.
+    load32 store32 = u32, u32;
+    /// Two words.
+    load64 store64 = [u32; 2], [u32; 2];
+    /// Four words.
+    load128 store128 = [u32; 4], [u32; 4];
+}
+
+/// Adds to a word that other programs add to as well.
+///
+/// # Safety
+/// `p` is valid for it, and aligned.
+#[inline(always)]
+pub unsafe fn add32(p: *mut u8, value: u32) {
+    // SAFETY: by contract.
+    unsafe { AtomicU32::from_ptr(p as *mut u32) }.fetch_add(value, Ordering::Relaxed);
+}
+
+/// Adds to a double word that other programs add to as well.
+///
+/// # Safety
+/// `p` is valid for it, and aligned.
+#[inline(always)]
+pub unsafe fn add64(p: *mut u8, value: u64) {
+    // SAFETY: by contract.
+    unsafe { AtomicU64::from_ptr(p as *mut u64) }.fetch_add(value, Ordering::Relaxed);
+}
+
+/// The `bytes` behind `p` and as many more will be wanted soon: worth 15 to 50 % on one thread.
+#[inline(always)]
+pub fn prefetch_next(p: *const u8, bytes: u32) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let mut line = bytes;
+        while line < 2 * bytes {
+            // SAFETY: a hint; it never faults.
+            unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(p.wrapping_add(line as usize) as *const i8) };
+            line += 64;
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (p, bytes);
+}
+
+// --------------------------------------------------------------------------------------------- lane arithmetic
+
+#[inline(always)]
+fn squeeze(x: u32) -> u32 {
+    (x | x >> 8) & 0xffff // bytes 0 and 2
+}
+
+#[inline(always)]
+fn stretch(x: u32) -> u32 {
+    (x | x << 8) & 0x00ff00ff // the low half to bytes 0 and 2
+}
+
+/// Bytes 0 and 2 of `a`, then of `b`.
+#[inline(always)]
+pub fn even_bytes(a: u32, b: u32) -> u32 {
+    squeeze(a & 0x00ff00ff) | squeeze(b & 0x00ff00ff) << 16
+}
+
+/// Bytes 1 and 3 of `a`, then of `b`.
+#[inline(always)]
+pub fn odd_bytes(a: u32, b: u32) -> u32 {
+    even_bytes(a >> 8, b >> 8)
+}
+
+/// Bytes `a0 b0 a1 b1`.
+#[inline(always)]
+pub fn zip_bytes_low(a: u32, b: u32) -> u32 {
+    stretch(a & 0xffff) | stretch(b & 0xffff) << 8
+}
+
+/// Bytes `a2 b2 a3 b3`.
+#[inline(always)]
+pub fn zip_bytes_high(a: u32, b: u32) -> u32 {
+    zip_bytes_low(a >> 16, b >> 16)
+}
+
+/// Byte 1.
+#[inline(always)]
+pub fn byte1(a: u32) -> u32 {
+    a >> 8 & 0xff
+}
+
+/// Byte 2.
+#[inline(always)]
+pub fn byte2(a: u32) -> u32 {
+    a >> 16 & 0xff
+}
+
+/// Per bit: `mask ? a : b`.
+#[inline(always)]
+pub fn select(mask: u32, a: u32, b: u32) -> u32 {
+    b ^ ((a ^ b) & mask)
+}
+
+/// Bytes of `b:a`, each by a nibble of `selector`: three bits say which, the fourth repeats its sign.
+#[inline(always)]
+pub fn permute(a: u32, b: u32, selector: u32) -> u32 {
+    let bytes = u64::from(b) << 32 | u64::from(a);
+    let mut out = 0;
+    let mut i = 0;
+    while i < 4 {
+        let nibble = selector >> (4 * i);
+        let byte = (bytes >> (8 * (nibble & 7))) as u8;
+        let byte = if nibble & 8 != 0 { ((byte as i8) >> 7) as u8 } else { byte };
+        out |= u32::from(byte) << (8 * i);
+        i += 1;
+    }
+    out
+}
+
+/// Four nibbles (the low half of `codes`) look up four bytes of a table of 16 values below 128. As selects and variable
+/// shifts, which LLVM vectorises over the lanes (a lookup through memory it does not).
+#[inline(always)]
+pub fn look_up_4(table: [u32; 4], codes: u32) -> u32 {
+    let mut out = 0;
+    let mut i = 0;
+    while i < 4 {
+        let code = codes >> (4 * i);
+        let low = if code & 4 != 0 { table[1] } else { table[0] };
+        let high = if code & 4 != 0 { table[3] } else { table[2] };
+        let word = if code & 8 != 0 { high } else { low };
+        out |= (word >> (8 * (code & 3)) & 255) << (8 * i);
+        i += 1;
+    }
+    out
+}

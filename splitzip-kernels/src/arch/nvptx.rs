@@ -1,0 +1,401 @@
+//! Every machine instruction of the GPU, one function each. `cpu.rs` has the same list.
+//!
+//! Collectives go through LLVM intrinsics: rustc does not mark `asm!` as convergent, so LLVM may sink a shuffle written
+//! in assembly into a branch that some lanes do not take. Memory and lane arithmetic that LLVM would not find by itself are
+//! `asm!`. Shared memory has 32-bit addresses and no Rust pointer: a pointer would compile to generic loads.
+
+use core::arch::asm;
+use core::arch::nvptx::{_block_idx_x, _thread_idx_x};
+
+unsafe extern "C" {
+    #[link_name = "llvm.nvvm.shfl.sync.up.i32"]
+    fn llvm_shuffle_up(mask: i32, value: i32, distance: i32, clamp: i32) -> i32;
+    #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
+    fn llvm_shuffle(mask: i32, value: i32, lane: i32, clamp: i32) -> i32;
+    #[link_name = "llvm.nvvm.vote.any.sync"]
+    fn llvm_any(mask: i32, flag: bool) -> bool;
+    #[link_name = "llvm.nvvm.redux.sync.add"]
+    fn llvm_sum(value: i32, mask: i32) -> i32;
+    #[link_name = "llvm.nvvm.redux.sync.umax"]
+    fn llvm_max(value: i32, mask: i32) -> i32;
+    #[link_name = "llvm.nvvm.bar.warp.sync"]
+    fn llvm_sync(mask: i32);
+}
+
+// ------------------------------------------------------------------------------------------------------- lanes
+
+/// One value a lane. Here: the value of this lane, in a register.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Lanes<T>(T);
+
+impl<T: Copy> Lanes<T> {
+    /// The value of a lane; `lane` is this one.
+    #[inline(always)]
+    pub fn get(&self, _lane: u32) -> T {
+        self.0
+    }
+
+    /// Sets the value of a lane.
+    ///
+    /// # Safety
+    /// `this` is valid for writes.
+    #[inline(always)]
+    pub unsafe fn put(this: *mut Self, _lane: u32, value: T) {
+        unsafe { (*this).0 = value }
+    }
+}
+
+/// The numbers of the lanes. Here: this thread is the lane.
+#[inline(always)]
+pub fn lanes() -> core::iter::Once<u32> {
+    core::iter::once(thread() & 31)
+}
+
+#[inline(always)]
+fn thread() -> u32 {
+    // SAFETY: reads a special register.
+    unsafe { _thread_idx_x() as u32 }
+}
+
+// ----------------------------------------------------------------------------------------------- shared memory
+
+/// An address in the memory of a program.
+#[derive(Clone, Copy)]
+pub struct Shared(u32);
+
+// SAFETY of all blocks below: the address lies in the block that `Program::on_gpu` declared; sizes are those of the kernel.
+impl Shared {
+    /// `bytes` further on.
+    #[inline(always)]
+    pub fn at(self, bytes: u32) -> Self {
+        Shared(self.0 + bytes)
+    }
+
+    /// Loads a byte.
+    #[inline(always)]
+    pub fn load8(self) -> u32 {
+        let value;
+        unsafe { asm!("ld.shared.u8 {0}, [{1}];", out(reg32) value, in(reg32) self.0) };
+        value
+    }
+
+    /// Stores a byte.
+    #[inline(always)]
+    pub fn store8(self, value: u32) {
+        unsafe { asm!("st.shared.u8 [{1}], {0};", in(reg32) value, in(reg32) self.0) }
+    }
+
+    /// Loads a word.
+    #[inline(always)]
+    pub fn load32(self) -> u32 {
+        let value;
+        unsafe { asm!("ld.shared.u32 {0}, [{1}];", out(reg32) value, in(reg32) self.0) };
+        value
+    }
+
+    /// Stores a word.
+    #[inline(always)]
+    pub fn store32(self, value: u32) {
+        unsafe { asm!("st.shared.u32 [{1}], {0};", in(reg32) value, in(reg32) self.0) }
+    }
+
+    /// Loads two words; the address is a multiple of 8.
+    #[inline(always)]
+    pub fn load64(self) -> [u32; 2] {
+        let (x, y): (u32, u32);
+        unsafe { asm!("ld.shared.v2.u32 {{{0},{1}}}, [{2}];", out(reg32) x, out(reg32) y, in(reg32) self.0) };
+        [x, y]
+    }
+
+    /// Stores two words; the address is a multiple of 8.
+    #[inline(always)]
+    pub fn store64(self, value: [u32; 2]) {
+        unsafe { asm!("st.shared.v2.u32 [{2}], {{{0},{1}}};", in(reg32) value[0], in(reg32) value[1], in(reg32) self.0) }
+    }
+
+    /// Adds to a word; other lanes may add to the same one.
+    #[inline(always)]
+    pub fn add32(self, value: u32) {
+        unsafe { asm!("red.shared.add.u32 [{1}], {0};", in(reg32) value, in(reg32) self.0) }
+    }
+}
+
+// ----------------------------------------------------------------------------------------------------- program
+
+/// The warp that runs a program, and its memory.
+#[derive(Clone, Copy)]
+pub struct Program {
+    own: Shared,
+    index: u32,
+    zero: u32,
+}
+
+impl Program {
+    /// The program of this warp. `WARPS` warps make a block; each has `SHARED` bytes of its own, and the block has `BLOCK` bytes.
+    ///
+    /// # Safety
+    /// Called once in an entry (the shared memory is declared here), whose launch has `WARPS` warps a block.
+    #[inline(always)]
+    pub unsafe fn on_gpu<const WARPS: u32, const SHARED: u32, const BLOCK: u32>(zero: u32) -> Self {
+        let start: u32 = if WARPS * SHARED + BLOCK == 0 {
+            0
+        } else {
+            let start;
+            unsafe {
+                asm!(".shared .align 16 .b8 block_memory[{bytes}];", "mov.u32 {start}, block_memory;",
+                    bytes = const WARPS * SHARED + BLOCK, start = out(reg32) start)
+            };
+            start
+        };
+        let warp = thread() >> 5;
+        // SAFETY: reads a special register.
+        let block = unsafe { _block_idx_x() as u32 };
+        Program { own: Shared(start + warp * SHARED), index: block * WARPS + warp, zero }
+    }
+
+    /// The number of this program in the grid.
+    #[inline(always)]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The level of the machine that the body was compiled for: of a CPU, see `cpu.rs`.
+    #[inline(always)]
+    pub fn level(&self) -> u32 {
+        0
+    }
+
+    /// The memory of this program.
+    #[inline(always)]
+    pub fn shared(&self) -> Shared {
+        self.own
+    }
+
+    /// `value`, tied to `arrived` in a way that the compiler does not see through.
+    #[inline(always)]
+    pub fn after(&self, value: u32, arrived: &Lanes<u32>) -> u32 {
+        value ^ (arrived.0 & self.zero)
+    }
+
+    // SAFETY of the collectives: all 32 lanes of a warp run a program together, branches are uniform.
+
+    /// What was written to memory before is seen by all lanes after.
+    #[inline(always)]
+    pub fn sync(&self) {
+        unsafe { llvm_sync(-1) }
+    }
+
+    /// Is a flag set in any lane?
+    #[inline(always)]
+    pub fn any(&self, flags: &Lanes<u32>) -> bool {
+        unsafe { llvm_any(-1, flags.0 != 0) }
+    }
+
+    /// The sum over the lanes, modulo 2^32.
+    #[inline(always)]
+    pub fn sum(&self, values: &Lanes<u32>) -> u32 {
+        unsafe { llvm_sum(values.0 as i32, -1) as u32 }
+    }
+
+    /// The largest of the lanes.
+    #[inline(always)]
+    pub fn max(&self, values: &Lanes<u32>) -> u32 {
+        unsafe { llvm_max(values.0 as i32, -1) as u32 }
+    }
+
+    /// The value of one lane, for all.
+    #[inline(always)]
+    pub fn pick(&self, values: &Lanes<u32>, lane: u32) -> u32 {
+        unsafe { llvm_shuffle(-1, values.0 as i32, lane as i32, 31) as u32 }
+    }
+
+    /// The sum of the lanes before each, and of all.
+    #[inline(always)]
+    pub fn scan(&self, values: &Lanes<u32>) -> (Lanes<u32>, u32) {
+        let lane = thread() & 31;
+        let mut sum = values.0;
+        let mut distance = 1;
+        while distance < 32 {
+            let other = unsafe { llvm_shuffle_up(-1, sum as i32, distance as i32, 0) as u32 };
+            if lane >= distance {
+                sum += other;
+            }
+            distance <<= 1;
+        }
+        let total = unsafe { llvm_shuffle(-1, sum as i32, 31, 31) as u32 };
+        (Lanes(sum - values.0), total)
+    }
+
+    /// Calls `f(lane, bit, rank)` for every set bit; the ranks of a lane's bits start at its `first`.
+    #[inline(always)]
+    pub fn for_each_bit(&self, mask: &Lanes<u32>, first: &Lanes<u32>, mut f: impl FnMut(u32, u32, u32)) {
+        let (lane, mut mask, mut rank) = (thread() & 31, mask.0, first.0);
+        while mask != 0 {
+            f(lane, mask.trailing_zeros(), rank);
+            mask &= mask - 1;
+            rank += 1;
+        }
+    }
+
+    /// Every byte of `x` (below 256) replaced by that byte of a table of 256 in the memory of the program.
+    #[inline(always)]
+    pub fn look_up_256<const N: usize>(&self, table: Shared, x: &[Lanes<u32>; N]) -> [Lanes<u32>; N] {
+        let mut out = *x;
+        crate::unroll!(i < N => {
+            let x = x[i].0;
+            let look = |byte: u32| table.at(byte).load8();
+            out[i] = Lanes((look(x & 255) | look(byte1(x)) << 8) | (look(byte2(x)) << 16 | look(x >> 24) << 24));
+        });
+        out
+    }
+
+    /// Every nibble of `codes` replaced by that byte of a table of 16: word `g` gives words `2 g` and `2 g + 1`. Bytes of the
+    /// table may be anything, so their upper seven bits and their lowest one are looked up apart (see [`look_up_4`]).
+    #[inline(always)]
+    pub fn look_up_16(&self, table: [u32; 4], codes: &[Lanes<u32>; 4]) -> [Lanes<u32>; 8] {
+        let (mut high, mut low) = ([0; 4], [0; 4]);
+        crate::unroll!(i < 4 => {
+            high[i] = table[i] >> 1 & 0x7f7f7f7f;
+            low[i] = table[i] & 0x01010101
+        });
+        let look = |codes: u32| look_up_4(high, codes) << 1 | look_up_4(low, codes);
+        let mut out = [Lanes(0); 8];
+        crate::unroll!(g < 4 => {
+            out[2 * g] = Lanes(look(codes[g].0));
+            out[2 * g + 1] = Lanes(look(codes[g].0 >> 16))
+        });
+        out
+    }
+}
+
+// ----------------------------------------------------------------------------------------------- global memory
+
+macro_rules! load { ($(#[$doc:meta])* $name:ident = $text:literal) => {
+    $(#[$doc])*
+    /// # Safety
+    /// `p` is a device address that is valid for it, and aligned.
+    #[inline(always)]
+    pub unsafe fn $name(p: *const u8) -> u32 {
+        let value;
+        unsafe { asm!($text, out(reg32) value, in(reg64) p) };
+        value
+    }
+} }
+macro_rules! store { ($(#[$doc:meta])* $name:ident = $text:literal) => {
+    $(#[$doc])*
+    /// # Safety
+    /// `p` is a device address that is valid for it, and aligned.
+    #[inline(always)]
+    pub unsafe fn $name(p: *mut u8, value: u32) {
+        unsafe { asm!($text, in(reg32) value, in(reg64) p) }
+    }
+} }
+load!(/// Loads a byte.
+    load8 = "ld.global.u8 {0}, [{1}];");
+load!(/// Loads 2 bytes.
+    load16 = "ld.global.u16 {0}, [{1}];");
+load!(/// Loads a word.
+    load32 = "ld.global.u32 {0}, [{1}];");
+store!(/// Stores a byte.
+    store8 = "st.global.u8 [{1}], {0};");
+store!(/// Stores 2 bytes.
+    store16 = "st.global.u16 [{1}], {0};");
+store!(/// Stores a word.
+    store32 = "st.global.u32 [{1}], {0};");
+store!(/// Adds to a word that other programs add to as well.
+    add32 = "red.relaxed.gpu.global.add.u32 [{1}], {0};");
+
+/// Adds to a double word that other programs add to as well.
+///
+/// # Safety
+/// `p` is a device address that is valid for it, and aligned.
+#[inline(always)]
+pub unsafe fn add64(p: *mut u8, value: u64) {
+    unsafe { asm!("red.relaxed.gpu.global.add.u64 [{1}], {0};", in(reg64) value, in(reg64) p) }
+}
+
+/// Loads two words.
+///
+/// # Safety
+/// `p` is a device address that is valid for it, and aligned.
+#[inline(always)]
+pub unsafe fn load64(p: *const u8) -> [u32; 2] {
+    let (x, y): (u32, u32);
+    unsafe { asm!("ld.global.v2.u32 {{{0},{1}}}, [{2}];", out(reg32) x, out(reg32) y, in(reg64) p) };
+    [x, y]
+}
+
+/// Stores two words.
+///
+/// # Safety
+/// `p` is a device address that is valid for it, and aligned.
+#[inline(always)]
+pub unsafe fn store64(p: *mut u8, v: [u32; 2]) {
+    unsafe { asm!("st.global.v2.u32 [{2}], {{{0},{1}}};", in(reg32) v[0], in(reg32) v[1], in(reg64) p) }
+}
+
+/// Loads four words.
+///
+/// # Safety
+/// `p` is a device address that is valid for it, and aligned.
+#[inline(always)]
+pub unsafe fn load128(p: *const u8) -> [u32; 4] {
+    let (x, y, z, w): (u32, u32, u32, u32);
+    unsafe {
+        asm!("ld.global.v4.u32 {{{0},{1},{2},{3}}}, [{4}];",
+            out(reg32) x, out(reg32) y, out(reg32) z, out(reg32) w, in(reg64) p)
+    };
+    [x, y, z, w]
+}
+
+/// Stores four words.
+///
+/// # Safety
+/// `p` is a device address that is valid for it, and aligned.
+#[inline(always)]
+pub unsafe fn store128(p: *mut u8, v: [u32; 4]) {
+    unsafe {
+        asm!("st.global.v4.u32 [{4}], {{{0},{1},{2},{3}}};",
+            in(reg32) v[0], in(reg32) v[1], in(reg32) v[2], in(reg32) v[3], in(reg64) p)
+    }
+}
+
+/// The `bytes` behind `p` and as many more will be wanted soon. Here other programs hide the wait.
+#[inline(always)]
+pub fn prefetch_next(_: *const u8, _: u32) {}
+
+// --------------------------------------------------------------------------------------------- lane arithmetic
+
+macro_rules! instruction { ($(#[$doc:meta])* $name:ident($($a:ident),*) = $text:literal) => {
+    $(#[$doc])*
+    #[inline(always)]
+    pub fn $name($($a: u32),*) -> u32 {
+        let r: u32;
+        // SAFETY: arithmetic on registers.
+        unsafe { asm!($text, r = lateout(reg32) r, $($a = in(reg32) $a),*, options(pure, nomem, nostack)) };
+        r
+    }
+} }
+instruction!(/// Bytes 1 and 3 of `a`, then of `b`.
+    odd_bytes(a, b) = "prmt.b32 {r}, {a}, {b}, 0x7531;");
+instruction!(/// Bytes 0 and 2 of `a`, then of `b`.
+    even_bytes(a, b) = "prmt.b32 {r}, {a}, {b}, 0x6420;");
+instruction!(/// Bytes `a0 b0 a1 b1`.
+    zip_bytes_low(a, b) = "prmt.b32 {r}, {a}, {b}, 0x5140;");
+instruction!(/// Bytes `a2 b2 a3 b3`.
+    zip_bytes_high(a, b) = "prmt.b32 {r}, {a}, {b}, 0x7362;");
+instruction!(/// Byte 1.
+    byte1(a) = "prmt.b32 {r}, {a}, 0, 0x4441;");
+instruction!(/// Byte 2.
+    byte2(a) = "prmt.b32 {r}, {a}, 0, 0x4442;");
+instruction!(/// Per bit: `mask ? a : b`. By hand, because LLVM splits it in two.
+    select(mask, a, b) = "lop3.b32 {r}, {a}, {b}, {mask}, 0xE4;");
+instruction!(permute(a, b, selector) = "prmt.b32 {r}, {a}, {b}, {selector};");
+
+/// Four nibbles (the low half of `codes`) look up four bytes of a table of 16 values below 128: `prmt` picks one of 8 bytes by
+/// three bits and, where the fourth is set, repeats its sign, which is 0.
+#[inline(always)]
+pub fn look_up_4(table: [u32; 4], codes: u32) -> u32 {
+    permute(table[0], table[1], codes) | permute(table[2], table[3], codes ^ 0x8888)
+}

@@ -1,0 +1,45 @@
+//! Checksum: of the raw bits, a position-mixed sum a chunk and a sum of those a tensor (`docs/format.md`, section 7).
+
+use crate::dtype::Bf16;
+use crate::dtype::Dtype;
+use crate::kernel;
+use crate::launch::Chunks;
+use crate::tile::{Chunk, ChunkSums, Fill, In, Program, Tail, TailArea, Update};
+
+/// Adds the chunk's share to the checksum of its tensor, and stores its own checksum where `keep` is not 0.
+#[kernel(dtype = [Bf16], warps = 8, blocks = 8)]
+pub fn checksum<D: Dtype>(
+    program: &Program,
+    chunks: Chunks,
+    words: In<D::Words>,
+    tensor_sum: Update<8>,
+    chunk_sums: ChunkSums,
+    keep: u32,
+    tail: Tail,
+) {
+    let chunk = Chunk::of(program, chunks, tail);
+    if chunk.valid == 0 {
+        return;
+    }
+    let words = words.chunk(program, &chunk, Fill::Zeros, TailArea::Words).load();
+    let sum = chunk_sum::<D>(program, &words);
+    tensor_sum.add64(0, tensor_share(chunk.index, sum));
+    if keep != 0 {
+        chunk_sums.store(&chunk, sum);
+    }
+}
+
+/// The checksum of a chunk.
+#[inline(always)]
+pub(super) fn chunk_sum<D: Dtype>(program: &Program, words: &crate::tile::Tile<D::Words>) -> u32 {
+    program.sum(&program.hash_lanes(words, D::mix))
+}
+
+/// What a chunk adds to the checksum of its tensor.
+#[inline(always)]
+pub(super) fn tensor_share(chunk: u32, sum: u32) -> u64 {
+    let mut x = (chunk as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(sum as u64);
+    x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ x >> 31
+}

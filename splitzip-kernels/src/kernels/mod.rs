@@ -1,0 +1,53 @@
+//! The kernels: ordinary Rust over tiles, one body for the GPU and for the CPU.
+//!
+//! | kernel | one program a | what |
+//! | --- | --- | --- |
+//! | [`histogram`](fn@histogram) | share of the tensor | counts exponents, of all chunks or of a sample |
+//! | [`pick`](fn@pick) | tensor | the codebook of a histogram, and the encoder's table |
+//! | [`encode`](fn@encode) | chunk | residuals, codes, entries; variable parts into slots |
+//! | [`place`](fn@place) | group | finds where the parts of a group start and moves them there |
+//! | [`decode`](fn@decode) | chunk | the way back |
+//! | [`checksum`](fn@checksum) | chunk | checksums of the raw bits |
+//! | [`seal`](fn@seal) | frame | the check of the dynamic part |
+
+// A kernel and its generated module share their name, so the files go by another one.
+#[path = "checksum.rs"]
+mod checksum_kernel;
+#[path = "decode.rs"]
+mod decode_kernel;
+#[path = "encode.rs"]
+mod encode_kernel;
+#[path = "histogram.rs"]
+mod histogram_kernel;
+#[path = "pick.rs"]
+mod pick_kernel;
+#[path = "place.rs"]
+mod place_kernel;
+#[path = "seal.rs"]
+mod seal_kernel;
+
+pub use checksum_kernel::*;
+pub use decode_kernel::*;
+pub use encode_kernel::*;
+pub use histogram_kernel::*;
+pub use pick_kernel::*;
+pub use place_kernel::*;
+pub use seal_kernel::*;
+
+use crate::launch::Entry;
+
+/// All entries of this crate.
+pub fn entries() -> impl Iterator<Item = &'static Entry> {
+    [
+        histogram::ENTRIES,
+        pick::ENTRIES,
+        encode::ENTRIES,
+        place::ENTRIES,
+        decode::ENTRIES,
+        checksum::ENTRIES,
+        seal::ENTRIES,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+}

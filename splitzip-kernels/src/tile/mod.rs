@@ -1,0 +1,217 @@
+//! The tile language.
+//!
+//! > A `u32` in a kernel is uniform: all lanes of the program agree on it, so `if` on it is a branch of the whole program.
+//! > What differs between lanes is a [`Tile`]; it has no comparison that gives a `bool`, so nothing can branch on it.
+//! > [`map`] hands the values of one lane to a closure: ordinary integer Rust on packed words, in which no collective can be called.
+//!
+//! On the GPU a tile is the registers of one lane, on the host the same type holds the values of all 32. One body is both
+//! the PTX and the CPU codec. The language costs nothing: 25 ways to write the same computation gave the same machine code (102 SASS
+//! instructions). What does cost: iterators with `zip` in a lane, an index that is not known when compiled, a loop with a branch
+//! in it over an array (write [`unroll!`](crate::unroll)); each puts the array into local memory.
+
+mod chunk;
+mod memory;
+mod plane;
+mod program;
+mod words;
+
+pub use chunk::{Chunk, TAIL_BYTES, Tail, TailArea};
+pub use memory::{
+    ChunkSums, Directory, DirectoryIn, FromParts, Parts, Placed, Slot, Slots, SlotsIn, Status, Table, Totals, Update,
+};
+pub(crate) use memory::raw_words;
+pub use plane::{Fill, In, InChunk, Out};
+pub use program::{Program, StagedTable};
+pub use words::Words;
+
+use crate::arch::{self, Lanes};
+use core::marker::PhantomData;
+use core::mem::MaybeUninit;
+
+/// `for i in 0..n` with the body written out; `n` is known when compiled and at most 16.
+///
+/// LLVM unrolls small loops by itself, but one with a branch in its body stays a loop, and the array that it indexes goes to local memory.
+#[macro_export]
+macro_rules! unroll {
+    ($i:ident < $n:expr => $body:expr) => {
+        $crate::unroll!(@ $i, $n, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    (@ $i:ident, $n:expr, $body:expr, $($j:literal)*) => { { $( if $j < $n { let $i: usize = $j; $body; } )* } };
+}
+
+/// One `V` a lane: a word (`u32`) or an array of words (`[u32; N]`). On the GPU: registers.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Tile<V: Value>(V::Lanes, NotInsideALane);
+
+/// One bit for each of a lane's 32 elements: bit `p` of [`Chunk::bit`].
+pub type Mask = Tile<u32>;
+
+/// Keeps [`Program`] and [`Tile`] out of the closure of [`map`]: a collective in there would run in some lanes only.
+#[derive(Clone, Copy)]
+pub(crate) struct NotInsideALane(PhantomData<*const ()>);
+pub(crate) const OUTSIDE: NotInsideALane = NotInsideALane(PhantomData);
+
+/// What a lane can hold: `u32`, or `[u32; N]`.
+pub trait Value: Copy {
+    /// The values of all lanes that this machine keeps together.
+    #[doc(hidden)]
+    type Lanes: Copy;
+    #[doc(hidden)]
+    fn get(lanes: &Self::Lanes, lane: u32) -> Self;
+    /// # Safety
+    /// `lanes` is valid for writes, `lane` is one of [`arch::lanes`].
+    #[doc(hidden)]
+    unsafe fn put(lanes: *mut Self::Lanes, lane: u32, value: Self);
+}
+
+impl Value for u32 {
+    type Lanes = Lanes<u32>;
+    #[inline(always)]
+    fn get(lanes: &Lanes<u32>, lane: u32) -> u32 {
+        lanes.get(lane)
+    }
+    #[inline(always)]
+    unsafe fn put(lanes: *mut Lanes<u32>, lane: u32, value: u32) {
+        // SAFETY: by contract.
+        unsafe { Lanes::put(lanes, lane, value) }
+    }
+}
+
+impl<const N: usize> Value for [u32; N] {
+    type Lanes = [Lanes<u32>; N];
+    #[inline(always)]
+    fn get(lanes: &[Lanes<u32>; N], lane: u32) -> [u32; N] {
+        let mut out = [0; N];
+        unroll!(i < N => out[i] = lanes[i].get(lane));
+        out
+    }
+    #[inline(always)]
+    unsafe fn put(lanes: *mut [Lanes<u32>; N], lane: u32, value: [u32; N]) {
+        // SAFETY: by contract; `i` is in the array.
+        unroll!(i < N => unsafe { Lanes::put((lanes as *mut Lanes<u32>).add(i), lane, value[i]) });
+    }
+}
+
+impl<V: Value> Tile<V> {
+    #[inline(always)]
+    pub(crate) fn of(lanes: V::Lanes) -> Self {
+        Tile(lanes, OUTSIDE)
+    }
+    #[inline(always)]
+    pub(crate) fn lanes(&self) -> &V::Lanes {
+        &self.0
+    }
+    #[inline(always)]
+    pub(crate) fn at(&self, lane: u32) -> V {
+        V::get(&self.0, lane)
+    }
+}
+
+impl<const N: usize> Tile<[u32; N]> {
+    /// Word `i` of every lane.
+    #[inline(always)]
+    pub fn slot(&self, i: usize) -> Tile<u32> {
+        Tile(self.0[i], OUTSIDE)
+    }
+}
+
+/// What [`map`] takes: references to tiles, alone or up to four in a tuple.
+pub trait Tiles {
+    /// What a lane sees.
+    type Lane;
+    #[doc(hidden)]
+    fn lane(&self, lane: u32) -> Self::Lane;
+}
+
+impl<V: Value> Tiles for &Tile<V> {
+    type Lane = V;
+    #[inline(always)]
+    fn lane(&self, lane: u32) -> V {
+        self.at(lane)
+    }
+}
+
+/// What the closure of [`map`] returns: a value, or up to four in a tuple.
+pub trait LaneValue {
+    /// What comes out of [`map`].
+    type Tile;
+    /// # Safety
+    /// `tile` is valid for writes, `lane` is one of [`arch::lanes`].
+    #[doc(hidden)]
+    unsafe fn put(tile: *mut Self::Tile, lane: u32, value: Self);
+}
+
+impl LaneValue for u32 {
+    type Tile = Tile<u32>;
+    #[inline(always)]
+    unsafe fn put(tile: *mut Self::Tile, lane: u32, value: u32) {
+        // SAFETY: by contract.
+        unsafe { Value::put(&raw mut (*tile).0, lane, value) }
+    }
+}
+
+impl<const N: usize> LaneValue for [u32; N] {
+    type Tile = Tile<[u32; N]>;
+    #[inline(always)]
+    unsafe fn put(tile: *mut Self::Tile, lane: u32, value: Self) {
+        // SAFETY: by contract.
+        unsafe { Value::put(&raw mut (*tile).0, lane, value) }
+    }
+}
+
+macro_rules! tuples { ($(($($name:ident $i:tt),*))*) => { $(
+    impl<$($name: Tiles),*> Tiles for ($($name),*) {
+        type Lane = ($($name::Lane),*);
+        #[inline(always)]
+        fn lane(&self, lane: u32) -> Self::Lane { ($(self.$i.lane(lane)),*) }
+    }
+    impl<$($name: LaneValue),*> LaneValue for ($($name),*) {
+        type Tile = ($($name::Tile),*);
+        #[inline(always)]
+        unsafe fn put(tile: *mut Self::Tile, lane: u32, value: Self) {
+            // SAFETY: by contract, for each field.
+            unsafe { $( $name::put(&raw mut (*tile).$i, lane, value.$i); )* }
+        }
+    }
+)* } }
+tuples! { (A 0, B 1) (A 0, B 1, C 2) (A 0, B 1, C 2, D 3) }
+
+/// Applies `f` to the values of every lane.
+///
+/// `f` may use uniform values, but no tile and no program:
+/// ```compile_fail
+/// # use splitzip_kernels::tile::{map, Program, Tile};
+/// fn wrong(program: &Program, a: &Tile<u32>, b: &Tile<u32>) -> Tile<u32> {
+///     map(a, |x| if x > 3 { program.sum(b) } else { 0 })
+/// }
+/// ```
+/// ```
+/// # use splitzip_kernels::tile::{map, Program, Tile};
+/// fn right(program: &Program, a: &Tile<u32>, b: &Tile<u32>) -> Tile<u32> {
+///     let sum = program.sum(b);
+///     map(a, |x| if x > 3 { sum } else { 0 })
+/// }
+/// ```
+#[inline(always)]
+pub fn map<I: Tiles, O: LaneValue>(tiles: I, f: impl Fn(I::Lane) -> O + Sync) -> O::Tile {
+    let mut out = MaybeUninit::<O::Tile>::uninit();
+    for lane in arch::lanes() {
+        // SAFETY: `out` is ours, the lane exists.
+        unsafe { O::put(out.as_mut_ptr(), lane, f(tiles.lane(lane))) }
+    }
+    // SAFETY: every lane was written.
+    unsafe { out.assume_init() }
+}
+
+/// The same from the number of the lane; only the language itself may use it.
+#[inline(always)]
+pub(crate) fn generate<O: LaneValue>(f: impl Fn(u32) -> O) -> O::Tile {
+    let mut out = MaybeUninit::<O::Tile>::uninit();
+    for lane in arch::lanes() {
+        // SAFETY: `out` is ours, the lane exists.
+        unsafe { O::put(out.as_mut_ptr(), lane, f(lane)) }
+    }
+    // SAFETY: every lane was written.
+    unsafe { out.assume_init() }
+}

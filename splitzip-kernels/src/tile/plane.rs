@@ -1,0 +1,129 @@
+//! Planes: `W::COUNT` bits for every element of a tensor.
+
+use super::{Chunk, Program, TailArea, Tile, Words, generate};
+use crate::arch;
+use crate::launch::{Argument, ArgumentError, Extent, Kind, Source, Target, memory_arguments};
+use core::marker::PhantomData;
+
+/// A plane that is read.
+#[derive(Clone, Copy)]
+pub struct In<W>(*const u8, PhantomData<W>);
+
+/// A plane that is written.
+#[derive(Clone, Copy)]
+pub struct Out<W>(*mut u8, PhantomData<W>);
+
+impl<W: Words> Extent for In<W> {
+    fn bytes(elements: u64) -> u64 {
+        (elements as u128 * W::COUNT as u128).div_ceil(8) as u64
+    }
+    const ALIGN: u64 = 16;
+}
+impl<W: Words> Extent for Out<W> {
+    fn bytes(elements: u64) -> u64 {
+        In::<W>::bytes(elements)
+    }
+    const ALIGN: u64 = 16;
+}
+memory_arguments! { source [W: Words] In<W> = |p| In(p, PhantomData); }
+memory_arguments! { target [W: Words] Out<W> = |p| Out(p, PhantomData); }
+
+/// What a short chunk is filled up with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Fill {
+    /// Zero bits.
+    Zeros,
+    /// Its first element, so that a chunk of equal elements stays one.
+    FirstElement,
+}
+
+/// One whole chunk of a plane that is read, or a filled-up copy of a short one.
+#[derive(Clone, Copy)]
+pub struct InChunk<W>(*const u8, PhantomData<W>);
+
+impl<W: Words> In<W> {
+    /// The chunk. Of a short one, a copy in `area` of its tail.
+    #[inline(always)]
+    pub fn chunk(self, program: &Program, chunk: &Chunk, fill: Fill, area: TailArea) -> InChunk<W> {
+        // SAFETY: the launcher has checked the length.
+        let p = unsafe { self.0.add(chunk.index as usize * W::CHUNK_BYTES as usize) };
+        if chunk.is_whole() {
+            return InChunk(p, PhantomData);
+        }
+        let copy = chunk.tail.area(area);
+        let valid = (chunk.valid * W::COUNT).div_ceil(8);
+        // Bytes of the first element: 1 or 2 (narrower planes are filled with zeros).
+        let unit = W::COUNT / 8;
+        for lane in arch::lanes() {
+            let mut at = lane;
+            while at < W::CHUNK_BYTES {
+                // SAFETY: `at` is below `valid` where it reads the plane; the copy has room for a chunk.
+                unsafe {
+                    let byte = if at < valid {
+                        arch::load8(p.add(at as usize))
+                    } else if fill == Fill::FirstElement {
+                        arch::load8(p.add(if unit == 2 { at & 1 } else { 0 } as usize))
+                    } else {
+                        0
+                    };
+                    arch::store8(copy.add(at as usize), byte);
+                }
+                at += 32;
+            }
+        }
+        program.sync();
+        InChunk(copy, PhantomData)
+    }
+}
+
+impl<W: Words> InChunk<W> {
+    /// The words of every lane.
+    #[inline(always)]
+    pub fn load(self) -> Tile<W> {
+        arch::prefetch_next(self.0, W::CHUNK_BYTES);
+        // SAFETY: one whole chunk.
+        generate(|lane| unsafe { W::read(self.0, lane) })
+    }
+
+    /// One element, of 1 or 2 bytes, still in memory.
+    #[inline(always)]
+    pub(crate) fn element(self, element: u32) -> u32 {
+        // SAFETY: elements are below 1024.
+        unsafe {
+            if W::COUNT == 16 {
+                arch::load16(self.0.add(element as usize * 2))
+            } else {
+                arch::load8(self.0.add(element as usize))
+            }
+        }
+    }
+}
+
+impl<W: Words> Out<W> {
+    /// Writes the chunk; of a short one, the elements that exist (through `area` of its tail).
+    #[inline(always)]
+    pub fn store(self, program: &Program, chunk: &Chunk, area: TailArea, tile: &Tile<W>) {
+        // SAFETY: the launcher has checked the length.
+        let p = unsafe { self.0.add(chunk.index as usize * W::CHUNK_BYTES as usize) };
+        let whole = chunk.is_whole();
+        let to = if whole { p } else { chunk.tail.area(area) };
+        arch::prefetch_next(to, W::CHUNK_BYTES);
+        for lane in arch::lanes() {
+            // SAFETY: one whole chunk.
+            unsafe { tile.at(lane).write(to, lane) }
+        }
+        if whole {
+            return;
+        }
+        program.sync();
+        let valid = (chunk.valid * W::COUNT).div_ceil(8);
+        for lane in arch::lanes() {
+            let mut at = lane;
+            while at < valid {
+                // SAFETY: `valid` bytes of this chunk exist.
+                unsafe { arch::store8(p.add(at as usize), arch::load8(to.add(at as usize))) };
+                at += 32;
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Arrays of words that planes are made of.
+
+use super::{LaneValue, Tile, Value};
+use crate::arch;
+
+/// The words of one lane in a plane: `[u32; N]` gives each of the lane's 32 elements `N` bits.
+///
+/// In memory a plane of 4, 8 or 16 bits an element is in element order: the lane's run `g` (8 elements) is `N` bytes at `(32 g + lane) N`,
+/// so a warp reads 128, 256 or 512 bytes at once. Other widths are `N` bit planes of a word a lane.
+pub trait Words: Value + LaneValue<Tile = Tile<Self>> {
+    /// Words a lane, and bits an element.
+    const COUNT: u32;
+    /// Bytes of a whole chunk.
+    const CHUNK_BYTES: u32 = Self::COUNT * 128;
+    /// The lane's words of a whole chunk.
+    ///
+    /// # Safety
+    /// `p` is valid for reads of [`Words::CHUNK_BYTES`].
+    unsafe fn read(p: *const u8, lane: u32) -> Self;
+    /// Writes the lane's words of a whole chunk.
+    ///
+    /// # Safety
+    /// `p` is valid for writes of [`Words::CHUNK_BYTES`].
+    unsafe fn write(self, p: *mut u8, lane: u32);
+    /// Something of every load that [`Words::read`] makes.
+    fn one_of_each_load(self) -> u32;
+    /// Zero where an element does not exist; `runs[g]` elements of run `g` do (0 to 8). For planes in element order.
+    fn first_of_runs(self, runs: [u32; 4]) -> Self;
+}
+
+impl<const N: usize> Words for [u32; N] {
+    const COUNT: u32 = N as u32;
+
+    #[inline(always)]
+    unsafe fn read(p: *const u8, lane: u32) -> Self {
+        let mut out = [0; N];
+        // SAFETY (both): inside of the chunk, by contract.
+        if N == 16 {
+            let p = unsafe { p.add(lane as usize * 16) };
+            crate::unroll!(g < 4 => {
+                let run = unsafe { arch::load128(p.add(g * 512)) };
+                crate::unroll!(k < 4 => out[4 * g + k] = run[k])
+            });
+        } else if N == 8 {
+            let p = unsafe { p.add(lane as usize * 8) };
+            crate::unroll!(g < 4 => {
+                let run = unsafe { arch::load64(p.add(g * 256)) };
+                crate::unroll!(k < 2 => out[2 * g + k] = run[k])
+            });
+        } else {
+            let p = unsafe { p.add(lane as usize * 4) };
+            crate::unroll!(i < N => out[i] = unsafe { arch::load32(p.add(i * 128)) });
+        }
+        out
+    }
+
+    #[inline(always)]
+    unsafe fn write(self, p: *mut u8, lane: u32) {
+        // SAFETY (both): inside of the chunk, by contract.
+        if N == 16 {
+            let p = unsafe { p.add(lane as usize * 16) };
+            crate::unroll!(g < 4 => {
+                let run = [self[4 * g], self[4 * g + 1], self[4 * g + 2], self[4 * g + 3]];
+                unsafe { arch::store128(p.add(g * 512), run) }
+            });
+        } else if N == 8 {
+            let p = unsafe { p.add(lane as usize * 8) };
+            crate::unroll!(g < 4 => unsafe { arch::store64(p.add(g * 256), [self[2 * g], self[2 * g + 1]]) });
+        } else {
+            let p = unsafe { p.add(lane as usize * 4) };
+            crate::unroll!(i < N => unsafe { arch::store32(p.add(i * 128), self[i]) });
+        }
+    }
+
+    #[inline(always)]
+    fn one_of_each_load(self) -> u32 {
+        let step = if N == 16 || N == 8 { N / 4 } else { 1 };
+        let (mut x, mut i) = (0, 0);
+        while i < N {
+            x ^= self[i];
+            i += step;
+        }
+        x
+    }
+
+    #[inline(always)]
+    fn first_of_runs(self, runs: [u32; 4]) -> Self {
+        let (mut out, words) = (self, N / 4);
+        crate::unroll!(i < N => {
+            // Word `i % words` of a run holds `32 / N` elements.
+            let elements = 32 / N as u32;
+            let here = runs[i / words].saturating_sub((i % words) as u32 * elements).min(elements);
+            let bits = here * N as u32;
+            out[i] = if bits >= 32 { self[i] } else { self[i] & ((1 << bits) - 1) };
+        });
+        out
+    }
+}
