@@ -17,7 +17,7 @@ use crate::{dtype::Bf16, scheme::W4};
 ///
 /// `parts` are all variable parts of the frame, `part_words` words of them; `codebook` is that of the tensor. A damaged
 /// chunk sets `status` (0 before) and gives some elements; nothing outside of `words` is written.
-#[kernel(dtype = [Bf16], scheme = [W4], warps = 8, blocks = 8, shared = S::DECODE_SHARED)]
+#[kernel(dtype = [Bf16], scheme = [W4], warps = 8, blocks = 6, shared = S::DECODE_SHARED)]
 pub fn decode<D: Dtype, S: Scheme>(
     program: &Program,
     chunks: Chunks,

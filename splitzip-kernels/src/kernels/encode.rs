@@ -38,16 +38,14 @@ pub fn encode<D: Dtype, S: Scheme>(
     let table = program.stage(table);
     residuals.store(program, &chunk, TailArea::Residuals, &map(&elements, D::split));
 
-    let exponents = map(&elements, D::exponents);
-    let (mut coded, marks) = S::code(program, table, &exponents);
-
-    // A chunk of equal elements differs from its first one nowhere. Nearly all others do so at once.
+    // A chunk of equal elements differs from its first one nowhere; nearly all others do so in the first word of a lane.
     let first = program.pick(&map(&elements, D::first), 0);
-    let equal = !program.any(&map(&elements, |e| D::first_differences(e, first)))
-        && !program.any(&map(&elements, |e| D::differences(e, first)));
+    let suspicious = !program.any(&map(&elements, |e| D::first_differences(e, first)));
+    let (mut coded, marks) = S::code(program, table, &map(&elements, D::exponents));
 
+    // What follows is rare. It reads the elements again (from the cache), so that no register holds them until here.
     let (mut mode, mut length) = (MODE_CODED, 0);
-    if equal {
+    if suspicious && !program.any(&map(&input.load(), |e| D::differences(e, first))) {
         slots.of(&chunk).store_uniform(first);
         (mode, length) = (MODE_EQUAL, 1);
     } else if program.any(&map(&marks, S::suspect)) {
@@ -61,7 +59,7 @@ pub fn encode<D: Dtype, S: Scheme>(
             });
             length = count;
         } else {
-            let (low, high) = map(&exponents, S::cut);
+            let (low, high) = map(&input.load(), |e| S::cut(D::exponents(e)));
             slots.of(&chunk).store(&chunk.cleared_past_end(&high));
             coded = low;
             (mode, length) = (MODE_RAW, raw);

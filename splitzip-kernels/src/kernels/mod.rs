@@ -34,9 +34,11 @@ pub use pick_kernel::*;
 pub use place_kernel::*;
 pub use seal_kernel::*;
 
+#[cfg(not(target_arch = "nvptx64"))]
 use crate::launch::Entry;
 
 /// All entries of this crate.
+#[cfg(not(target_arch = "nvptx64"))]
 pub fn entries() -> impl Iterator<Item = &'static Entry> {
     [
         histogram::ENTRIES,
