@@ -167,6 +167,20 @@ fn a_kernel_without_generics_has_one_entry() {
     assert_eq!(out, [10; 3]);
 }
 
+#[test]
+fn every_level_runs_the_same_body() {
+    for most in [0, 1, 2] {
+        arch::MOST.set(most);
+        let mut out = [0; 3];
+        let target = Target::of(&mut out);
+        let chunks = Chunks { elements: 3 };
+        let mut arguments =
+            fill::Arguments { chunks, index: 1, raw: 2, programs: 3, scratch: target, r#type: most };
+        arguments.run_all().unwrap();
+        assert_eq!(out, [6 + most as u8; 3]);
+    }
+}
+
 /// Callers may be generic over the members.
 fn name_of<D: dtype::Dtype, S: scheme::Scheme>(arguments: &encode::Arguments<'_, D, S>) -> &'static str
 where

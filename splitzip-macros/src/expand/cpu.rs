@@ -7,7 +7,6 @@
 use super::tuple;
 use crate::parse::Kernel;
 use crate::parse::member::Member;
-use crate::parse::parameter::Argument;
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
@@ -20,9 +19,9 @@ const LEVEL_2: &str = "avx2,bmi1,bmi2,fma,lzcnt,movbe,popcnt,f16c,avx512f,avx512
 pub fn expand(kernel: &Kernel) -> TokenStream {
     let (declared, names, tuple, name) = (kernel.declared(), kernel.names(), kernel.tuple(), &kernel.name);
     let program = &kernel.program.r#type;
-    let arguments = kernel.arguments.iter().enumerate().map(|(number, Argument { r#type, .. })| {
-        let number = Literal::usize_unsuffixed(number);
-        quote!(unsafe { <#r#type as ::splitzip_kernels::launch::Argument>::from_raw(raw.#number) })
+    let arguments = kernel.arguments.iter().enumerate().map(|(number, argument)| {
+        let (number, from_raw) = (Literal::usize_unsuffixed(number), argument.as_argument("from_raw"));
+        quote!(unsafe { #from_raw(raw.#number) })
     });
     let methods = methods(kernel);
     let levels = [(1u32, LEVEL_1), (2, LEVEL_2)].map(|(level, features)| {
@@ -85,9 +84,10 @@ fn methods(kernel: &Kernel) -> TokenStream {
     let (declared, names, tuple, bound) =
         (kernel.declared(), kernel.names(), kernel.tuple(), kernel.members_only());
     let grid = &kernel.arguments[0];
-    let (grid_name, grid_type) = (&grid.name, &grid.r#type);
-    let raw = kernel.arguments.iter().map(|Argument { name, r#type, .. }| {
-        quote!(<#r#type as ::splitzip_kernels::launch::Argument>::raw(&self.#name))
+    let (grid_name, programs) = (&grid.name, grid.as_grid("programs"));
+    let raw = kernel.arguments.iter().map(|argument| {
+        let (name, raw) = (&argument.name, argument.as_argument("raw"));
+        quote!(#raw(&self.#name))
     });
     quote! {
         #[cfg(not(target_arch = "nvptx64"))]
@@ -104,7 +104,7 @@ fn methods(kernel: &Kernel) -> TokenStream {
             /// Checks the arguments, and runs every program on this thread, in order.
             pub fn run_all(&mut self) -> ::core::result::Result<(), ::splitzip_kernels::launch::ArgumentError> {
                 self.check()?;
-                let programs = <#grid_type as ::splitzip_kernels::launch::Grid>::programs(&self.#grid_name);
+                let programs = #programs(&self.#grid_name);
                 unsafe { self.run(0..programs) };
                 ::core::result::Result::Ok(())
             }

@@ -8,7 +8,7 @@ use crate::parse::Kernel;
 use crate::parse::signature::Function;
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{FnArg, Signature, parse_quote};
+use syn::{FnArg, Signature, Type, TypeParam, parse_quote};
 
 /// The function.
 pub fn expand(kernel: &Kernel) -> TokenStream {
@@ -23,16 +23,22 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// The function behind a sentence: unchanged, unless rustc would add sentences of its own.
+/// The function behind a sentence, for editors: unchanged, or nothing where rustc would add sentences of its own.
 pub fn kept_after_a_fault(function: &Function) -> TokenStream {
     let Function { attributes, visibility, signature, body } = function;
-    if signature.variadic.is_some() {
+    let has_default = |generic: &TypeParam| generic.default.is_some();
+    let is_slice =
+        |input: &FnArg| matches!(input, FnArg::Typed(input) if matches!(&*input.ty, Type::Slice(_)));
+    if signature.variadic.is_some()
+        || signature.generics.type_params().any(has_default)
+        || signature.inputs.iter().any(is_slice)
+    {
         return TokenStream::new();
     }
     let signature = without_attributes(signature);
     quote! {
         #(#attributes)*
-        #[allow(dead_code, unused_variables)]
+        #[allow(unused)]
         #visibility #signature #body
     }
 }

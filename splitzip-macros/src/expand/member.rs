@@ -1,10 +1,11 @@
-//! Members: the description of each entry, and what the compiler checks about it.
+//! Members: the description of each entry, and what the compiler checks about it, on the host, for all machines.
 
 use super::tuple;
 use crate::parse::Kernel;
 use crate::parse::member::{Axis, Member, short_name};
 use proc_macro2::{Ident, TokenStream};
 use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
 
 /// Shared memory that a block may have without asking the driver for more.
 const MOST_SHARED: u32 = 48 * 1024;
@@ -59,12 +60,10 @@ fn implementation(kernel: &Kernel, member: &Member) -> TokenStream {
     let (dtype, scheme) = (optional(&member.dtype), optional(&member.scheme));
     let parameters = kernel.arguments.iter().enumerate().map(|(number, argument)| {
         let (name, number) = (argument.plain_name(), kernel.type_name(number));
-        quote! {
-            ::splitzip_kernels::launch::Parameter {
-                name: #name,
-                kind: <<#tuple as __Parameters>::#number as ::splitzip_kernels::launch::Argument>::KIND,
-            }
-        }
+        let kind = quote_spanned! {argument.r#type.span()=>
+            <<#tuple as __Parameters>::#number as ::splitzip_kernels::launch::Argument>::KIND
+        };
+        quote!(::splitzip_kernels::launch::Parameter { name: #name, kind: #kind })
     });
     let run = super::cpu::run(member);
     quote! {
@@ -104,6 +103,7 @@ fn names(kernel: &Kernel) -> TokenStream {
             );
             let of = of(axis, r#type);
             checks.extend(quote_spanned! {r#type.span()=>
+                #[cfg(not(target_arch = "nvptx64"))]
                 const _: () = ::core::assert!(::splitzip_kernels::launch::same_name(#of::NAME, #name), #sentence);
             });
         }
@@ -120,6 +120,7 @@ fn check(kernel: &Kernel, member: &Member) -> TokenStream {
     );
     let most = u64::from(MOST_SHARED);
     let shared = quote! {
+        #[cfg(not(target_arch = "nvptx64"))]
         const _: () = ::core::assert!(
             #warps * <#tuple as __Parameters>::SHARED as u64 + <#tuple as __Parameters>::BLOCK_SHARED as u64 <= #most,
             #sentence
@@ -132,6 +133,7 @@ fn check(kernel: &Kernel, member: &Member) -> TokenStream {
          out with `except = [({dtype}, {scheme})]`"
     );
     let pair = quote_spanned! {scheme.span()=>
+        #[cfg(not(target_arch = "nvptx64"))]
         const _: () = ::splitzip_kernels::scheme::check_member(#of_dtype::EXPONENT_BITS, #of_scheme::CODE_BITS, #sentence);
     };
     quote!(#shared #pair)

@@ -3,7 +3,7 @@
 use super::tuple;
 use crate::parse::Kernel;
 use crate::parse::parameter::Argument;
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 
@@ -28,11 +28,7 @@ pub fn hidden(kernel: &Kernel) -> TokenStream {
     let (declared, tuple) = (kernel.declared(), kernel.tuple());
     let names: Vec<_> = (0..kernel.arguments.len()).map(|number| kernel.type_name(number)).collect();
     let types = kernel.arguments.iter().map(|argument| &argument.r#type);
-    let bounds = kernel.arguments.iter().enumerate().map(|(number, argument)| {
-        let bound = if number == 0 { quote!(Grid) } else { quote!(Argument) };
-        let span = argument.r#type.span().resolved_at(Span::call_site());
-        quote_spanned!(span=> ::splitzip_kernels::launch::#bound)
-    });
+    let raws = kernel.arguments.iter().map(|argument| argument.as_argument("Raw"));
     let bytes = |expression: &Option<syn::Expr>| match expression {
         Some(expression) => expression.to_token_stream(),
         None => quote!(0),
@@ -41,14 +37,14 @@ pub fn hidden(kernel: &Kernel) -> TokenStream {
     quote! {
         #[doc(hidden)]
         pub trait __Parameters {
-            #(type #names: #bounds;)*
+            #(type #names;)*
             type Raw: ::core::marker::Copy;
             const SHARED: u32;
             const BLOCK_SHARED: u32;
         }
         impl<#declared> __Parameters for #tuple {
             #(type #names = #types;)*
-            type Raw = (#(<Self::#names as ::splitzip_kernels::launch::Argument>::Raw,)*);
+            type Raw = (#(#raws,)*);
             const SHARED: u32 = #shared;
             const BLOCK_SHARED: u32 = #block_shared;
         }
@@ -92,7 +88,9 @@ impl Kernel {
 }
 
 fn field(argument: &Argument) -> TokenStream {
-    let Argument { documentation, name, r#type } = argument;
+    let Argument { documentation, name, .. } = argument;
+    let (host, span) = (argument.as_argument("Host"), argument.r#type.span());
+    let host = quote_spanned!(span=> #host<'a>);
     let text;
     let documentation = if documentation.is_empty() {
         text = format!(" What the kernel takes as `{}`.", argument.plain_name());
@@ -102,22 +100,21 @@ fn field(argument: &Argument) -> TokenStream {
     };
     quote! {
         #documentation
-        pub #name: <#r#type as ::splitzip_kernels::launch::Argument>::Host<'a>
+        pub #name: #host
     }
 }
 
 fn checks(kernel: &Kernel) -> TokenStream {
     let grid = &kernel.arguments[0];
-    let (grid_name, grid_type) = (&grid.name, &grid.r#type);
+    let (grid_name, elements) = (&grid.name, grid.as_grid("elements"));
     let checks = kernel.arguments.iter().map(|argument| {
-        let Argument { name, r#type, .. } = argument;
-        let plain = argument.plain_name();
-        quote!(<#r#type as ::splitzip_kernels::launch::Argument>::check(&self.#name, #plain, elements)?;)
+        let (name, plain, check) = (&argument.name, argument.plain_name(), argument.as_argument("check"));
+        quote!(#check(&self.#name, #plain, elements)?;)
     });
     quote! {
         /// Are the arguments fit for the grid? The error names the parameter, what it has and what it needs.
         pub fn check(&self) -> ::core::result::Result<(), ::splitzip_kernels::launch::ArgumentError> {
-            let elements = <#grid_type as ::splitzip_kernels::launch::Grid>::elements(&self.#grid_name);
+            let elements = #elements(&self.#grid_name);
             #(#checks)*
             ::core::result::Result::Ok(())
         }
@@ -126,10 +123,11 @@ fn checks(kernel: &Kernel) -> TokenStream {
 
 fn launch(kernel: &Kernel) -> TokenStream {
     let grid = &kernel.arguments[0];
-    let (grid_name, grid_type) = (&grid.name, &grid.r#type);
+    let (grid_name, programs) = (&grid.name, grid.as_grid("programs"));
     let (tuple, warps) = (kernel.tuple(), u64::from(kernel.warps));
-    let slots = kernel.arguments.iter().map(|Argument { name, r#type, .. }| {
-        quote!(<#r#type as ::splitzip_kernels::launch::Argument>::slot(&self.#name))
+    let slots = kernel.arguments.iter().map(|argument| {
+        let (name, slot) = (&argument.name, argument.as_argument("slot"));
+        quote!(#slot(&self.#name))
     });
     quote! {
         /// Checks the arguments, and describes the launch on a GPU.
@@ -137,7 +135,7 @@ fn launch(kernel: &Kernel) -> TokenStream {
             -> ::core::result::Result<::splitzip_kernels::launch::Launch, ::splitzip_kernels::launch::ArgumentError>
         {
             self.check()?;
-            let programs = <#grid_type as ::splitzip_kernels::launch::Grid>::programs(&self.#grid_name);
+            let programs = #programs(&self.#grid_name);
             ::core::result::Result::Ok(::splitzip_kernels::launch::Launch {
                 entry: <#tuple as Member>::ENTRY,
                 blocks: programs.div_ceil(#warps),

@@ -3,9 +3,9 @@
 use super::Faults;
 use super::member::{Axis, short_name};
 use super::parameter::check_paths;
-use proc_macro2::{Ident, Span};
+use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::parse::{Parse, ParseStream};
+use syn::parse::{Parse, ParseStream, Parser};
 use syn::{Error, Expr, ExprLit, Lit, Result, Token};
 
 const KEYS: &str =
@@ -82,8 +82,11 @@ impl Parse for Settings {
             }
             input.parse::<Token![=]>()?;
             seen.push(key.clone());
-            let value: Expr = input.parse()?;
-            faults.note(read.take(key, value));
+            faults.note(read.take(key, input));
+            // What a fault leaves behind belongs to the same value.
+            while !input.is_empty() && !input.peek(Token![,]) {
+                input.parse::<TokenTree>()?;
+            }
             if !input.is_empty() {
                 input.parse::<Token![,]>()?;
             }
@@ -127,16 +130,16 @@ struct Read {
 }
 
 impl Read {
-    fn take(&mut self, key: Ident, value: Expr) -> Result<()> {
+    fn take(&mut self, key: Ident, value: ParseStream<'_>) -> Result<()> {
         match key.to_string().as_str() {
             "dtype" => self.dtype = Some(list(key, value, Axis::Dtype)?),
             "scheme" => self.scheme = Some(list(key, value, Axis::Scheme)?),
             "except" => self.except = Some(exceptions(key, value)?),
             "warps" => {
-                self.warps = Some(number(&key, &value, "warps of a block, each of which runs one program"))
+                self.warps = Some(number(&key, value, "warps of a block, each of which runs one program"))
             }
             "blocks" => {
-                self.blocks = Some(number(&key, &value, "blocks that must fit on a multiprocessor at once"))
+                self.blocks = Some(number(&key, value, "blocks that must fit on a multiprocessor at once"))
             }
             "shared" => self.shared = Some(bytes(value)?),
             "block_shared" => self.block_shared = Some(bytes(value)?),
@@ -167,9 +170,10 @@ fn missing(key: &str) -> Error {
     )
 }
 
-fn number(key: &Ident, value: &Expr, what: &str) -> Result<(Span, u32)> {
+fn number(key: &Ident, value: ParseStream<'_>, what: &str) -> Result<(Span, u32)> {
     let rule =
         || format!("`{key}` is the number of {what}: write a number from 1 to {MOST}, such as `{key} = 8`");
+    let value: Expr = value.parse()?;
     let Expr::Lit(ExprLit { lit: Lit::Int(literal), .. }) = value else {
         return Err(Error::new_spanned(value, rule()));
     };
@@ -179,22 +183,19 @@ fn number(key: &Ident, value: &Expr, what: &str) -> Result<(Span, u32)> {
     }
 }
 
-fn bytes(value: Expr) -> Result<Expr> {
+fn bytes(value: ParseStream<'_>) -> Result<Expr> {
+    let value: Expr = value.parse()?;
     check_paths(value.to_token_stream())?;
     Ok(value)
 }
 
-fn list(key: Ident, value: Expr, axis: Axis) -> Result<List> {
+fn list(key: Ident, value: ParseStream<'_>, axis: Axis) -> Result<List> {
     let example = axis.example();
-    let Expr::Array(array) = &value else {
-        return Err(Error::new_spanned(
-            &value,
-            format!("`{key}` is a list: write `{key} = [{example}, ..]`"),
-        ));
-    };
-    if array.elems.is_empty() {
-        return Err(Error::new_spanned(
-            &value,
+    let elements =
+        elements(value, Delimiter::Bracket, &format!("`{key}` is a list: write `{key} = [{example}, ..]`"))?;
+    if elements.items.is_empty() {
+        return Err(Error::new(
+            elements.span,
             format!(
                 "`{key}` is empty, so the kernel would have no entry: name at least one, such as `{key} = [{example}]`"
             ),
@@ -202,7 +203,7 @@ fn list(key: Ident, value: Expr, axis: Axis) -> Result<List> {
     }
     let mut faults = Faults::default();
     let mut members: Vec<Ident> = Vec::new();
-    for element in &array.elems {
+    for element in elements.items {
         let Some(member) = faults.note(plain(element, example)) else { continue };
         if members.iter().any(|other| short_name(other) == short_name(&member)) {
             faults.add(Error::new(
@@ -219,34 +220,52 @@ fn list(key: Ident, value: Expr, axis: Axis) -> Result<List> {
     Ok(List { key, members })
 }
 
-fn exceptions(key: Ident, value: Expr) -> Result<Exceptions> {
+fn exceptions(key: Ident, value: ParseStream<'_>) -> Result<Exceptions> {
     let rule = "`except` is a list of pairs that the kernel is not made for: write `except = [(E4m3, W4)]`";
-    let Expr::Array(array) = &value else { return Err(Error::new_spanned(&value, rule)) };
     let mut pairs = Vec::new();
-    for element in &array.elems {
-        let Expr::Tuple(pair) = element else { return Err(Error::new_spanned(element, rule)) };
-        if pair.elems.len() != 2 {
-            return Err(Error::new_spanned(element, rule));
-        }
-        pairs.push((plain(&pair.elems[0], "E4m3")?, plain(&pair.elems[1], "W4")?));
+    for element in elements(value, Delimiter::Bracket, rule)?.items {
+        let pair = |input: ParseStream<'_>| elements(input, Delimiter::Parenthesis, rule);
+        let pair = pair.parse2(element)?;
+        let [dtype, scheme] =
+            <[TokenStream; 2]>::try_from(pair.items).map_err(|_| Error::new(pair.span, rule))?;
+        pairs.push((plain(dtype, "E4m3")?, plain(scheme, "W4")?));
     }
     Ok(Exceptions { key, pairs })
 }
 
-/// A member is a plain name, because it becomes a part of the name of an entry.
-fn plain(element: &Expr, example: &str) -> Result<Ident> {
-    if let Expr::Path(path) = element
-        && path.attrs.is_empty()
-        && path.qself.is_none()
-        && let Some(member) = path.path.get_ident()
-    {
-        return Ok(member.clone());
+/// What stands between delimiters, cut at the commas.
+struct Elements {
+    span: Span,
+    items: Vec<TokenStream>,
+}
+
+fn elements(input: ParseStream<'_>, delimiter: Delimiter, rule: &str) -> Result<Elements> {
+    let group = match input.parse() {
+        Ok(TokenTree::Group(group)) if group.delimiter() == delimiter => group,
+        Ok(other) => return Err(Error::new_spanned(other, rule)),
+        Err(error) => return Err(Error::new(error.span(), rule)),
+    };
+    let mut items = vec![TokenStream::new()];
+    for token in group.stream() {
+        match (&token, items.last_mut()) {
+            (TokenTree::Punct(punct), _) if punct.as_char() == ',' => items.push(TokenStream::new()),
+            (_, Some(item)) => item.extend([token]),
+            (_, None) => {}
+        }
     }
-    Err(Error::new_spanned(
-        element,
-        format!(
-            "a member is the plain name of a type, because it becomes a part of the entry's name: import the type, and \
-             write `{example}`, for example"
-        ),
-    ))
+    items.pop_if(|last| last.is_empty());
+    Ok(Elements { span: group.span(), items })
+}
+
+/// A member is a plain name, because it becomes a part of the name of an entry.
+fn plain(element: TokenStream, example: &str) -> Result<Ident> {
+    syn::parse2(element.clone()).map_err(|_| {
+        Error::new_spanned(
+            element,
+            format!(
+                "a member is the plain name of a type, because it becomes a part of the entry's name: import the type, and \
+                 write `{example}`, for example"
+            ),
+        )
+    })
 }

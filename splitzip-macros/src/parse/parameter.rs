@@ -2,8 +2,9 @@
 
 use super::Faults;
 use proc_macro2::{Ident, TokenStream, TokenTree};
-use quote::ToTokens;
+use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
+use syn::spanned::Spanned;
 use syn::{Attribute, Error, FnArg, Pat, PatType, Result, Signature, Type};
 
 /// Slots of a launch, but for the hidden one.
@@ -29,6 +30,18 @@ impl Argument {
     /// Its name as people say it.
     pub fn plain_name(&self) -> String {
         self.name.unraw().to_string()
+    }
+
+    /// `<Type as Argument>::item`: an error about it points at the type.
+    pub fn as_argument(&self, item: &str) -> TokenStream {
+        let (r#type, item) = (&self.r#type, Ident::new(item, self.r#type.span()));
+        quote_spanned!(r#type.span()=> <#r#type as ::splitzip_kernels::launch::Argument>::#item)
+    }
+
+    /// `<Type as Grid>::item`, for the first one.
+    pub fn as_grid(&self, item: &str) -> TokenStream {
+        let (r#type, item) = (&self.r#type, Ident::new(item, self.r#type.span()));
+        quote_spanned!(r#type.span()=> <#r#type as ::splitzip_kernels::launch::Grid>::#item)
     }
 }
 

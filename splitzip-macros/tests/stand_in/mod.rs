@@ -2,11 +2,40 @@
 //!
 //! The rules of the macro are tested against this one, so that they do not depend on the language; kernels.rs tests it
 //! against the real crate.
-#![allow(dead_code, missing_docs)]
+#![allow(dead_code, missing_docs, unused_imports)]
 
 pub use splitzip_macros::kernel;
 
+pub mod prelude {
+    pub use super::dtype::{self, Bf16, Dtype, E4m3};
+    pub use super::launch::{self, Chunks};
+    pub use super::scheme::{self, Scheme, W3, W4};
+    pub use super::tile::{In, Out, Program};
+    pub use splitzip_macros::kernel;
+}
+
 pub mod arch {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// The level that a test wants.
+        pub static MOST: Cell<u32> = const { Cell::new(2) };
+    }
+
+    macro_rules! has {
+        ($($feature:tt)*) => { $(is_x86_feature_detected!($feature))&&* };
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    pub fn level() -> u32 {
+        let level_1 = has!("avx2" "bmi1" "bmi2" "fma" "lzcnt" "movbe" "popcnt" "f16c");
+        let level_2 = level_1
+            && has!("avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl" "avx512vbmi" "avx512vbmi2" "avx512bitalg"
+                "avx512vpopcntdq" "gfni");
+        MOST.get().min(u32::from(level_1) + u32::from(level_2))
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
     pub fn level() -> u32 {
         0
     }
@@ -144,6 +173,11 @@ pub mod launch {
         pub needed: u64,
     }
 
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be an argument of a kernel",
+        label = "does not cross a launch",
+        note = "take memory as `In<..>` or `Out<..>`, a number as `u32`"
+    )]
     pub trait Argument: Copy {
         type Raw: Copy;
         type Host<'a>;
@@ -155,6 +189,11 @@ pub mod launch {
         fn raw(host: &Self::Host<'_>) -> Self::Raw;
         fn check(host: &Self::Host<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError>;
     }
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` is no grid, and the second parameter of a kernel is one",
+        label = "does not say how many programs run",
+        note = "put `chunks: Chunks` in front of this parameter, for example"
+    )]
     pub trait Grid: Argument {
         fn programs(host: &Self::Host<'_>) -> u64;
         fn elements(host: &Self::Host<'_>) -> u64;

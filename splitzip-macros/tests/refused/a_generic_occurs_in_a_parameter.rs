@@ -1,0 +1,10 @@
+#[path = "../stand_in/mod.rs"]
+mod stand_in;
+use stand_in::prelude::*;
+
+#[kernel(dtype = [Bf16], scheme = [W4], warps = 8, blocks = 8)]
+pub fn encode<D: Dtype, S: Scheme>(program: &Program, chunks: Chunks, words: In<D::Words>) {
+    let _ = S::NAME;
+}
+
+fn main() {}

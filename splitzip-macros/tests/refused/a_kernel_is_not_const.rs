@@ -1,0 +1,8 @@
+#[path = "../stand_in/mod.rs"]
+mod stand_in;
+use stand_in::prelude::*;
+
+#[kernel(warps = 8, blocks = 8)]
+pub const fn copy(program: &Program, chunks: Chunks) {}
+
+fn main() {}

@@ -1,0 +1,8 @@
+#[path = "../stand_in/mod.rs"]
+mod stand_in;
+use stand_in::prelude::*;
+
+#[kernel(warps = 8, blocks = 8)]
+pub fn copy(program: &Program, chunks: Chunks, table: [u32; 4], pair: (u32, u32), any: impl Copy) {}
+
+fn main() {}
