@@ -1,0 +1,1 @@
+//! The conformance list: to be written.

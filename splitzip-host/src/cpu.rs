@@ -1,0 +1,341 @@
+//! The CPU executor: the kernels through the host backend of the tile language, chunks shared out by rayon.
+//!
+//! It is the product where there is no GPU. One binary holds the kernels for the plain target, AVX2 and AVX-512, and picks one
+//! when it runs. Frames are the same bytes with any number of threads: chunks are coded in any order, and placed by the same second
+//! step as on a GPU.
+
+use crate::format::{Layout, unpack, write};
+use crate::steps::{self, COUNTS_BYTES, Steps, TABLE_BYTES, Workspace};
+use crate::{Codebook, CodebookChoice, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Reference, Result, Scheme};
+use rayon::prelude::*;
+use splitzip_kernels::launch::{ArgumentError, Programs, Source, Target};
+use splitzip_kernels::scheme::encode_table;
+use splitzip_kernels::tile::TAIL_BYTES;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Chunks that a thread takes at once: 512 KiB of bf16, so that order and waiting cost little and small tensors still spread.
+const PIECE: u64 = 256;
+/// Groups that a thread takes at once when it places parts.
+const GROUP_PIECE: u64 = 256;
+
+/// The CPU executor.
+#[derive(Clone, Debug, Default)]
+pub struct Cpu {
+    pool: Option<Arc<rayon::ThreadPool>>,
+}
+
+impl Cpu {
+    /// An executor on rayon's global pool: a thread for each core, unless the program has set it up otherwise.
+    pub fn new() -> Cpu {
+        Cpu::default()
+    }
+
+    /// An executor with a pool of its own.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the threads cannot be started.
+    pub fn with_threads(threads: usize) -> Result<Cpu> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.max(1)).build();
+        let pool = pool.map_err(|error| Error::Io(std::io::Error::other(error)))?;
+        Ok(Cpu { pool: Some(Arc::new(pool)) })
+    }
+
+    fn install<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        match &self.pool {
+            Some(pool) => pool.install(work),
+            None => work(),
+        }
+    }
+
+    fn encode_coded(&self, steps: Steps<'_>, choice: CodebookChoice, input: &[u8], workspace: &mut Memory) -> Result<()> {
+        let tensor = steps.tensor();
+        workspace.bytes_mut()[..Workspace::zeroed(tensor) as usize].fill(0);
+        let codebook = write::choose_codebook(self, tensor.scheme, tensor.dtype, choice, input)?;
+        if let Some(codebook) = codebook {
+            let at = steps.places.table_at(steps.number) as usize;
+            workspace.bytes_mut()[at..at + TABLE_BYTES as usize].copy_from_slice(&encode_table(codebook.exponents()));
+        }
+        let (encode, place) = (steps.encode(), steps.place());
+        encode.check().map_err(internal)?;
+        place.check().map_err(internal)?;
+        // SAFETY: checked; the frame, the workspace and the input are as long as the layout says; chunks are disjoint.
+        pieces(tensor.chunks, PIECE, |chunks| unsafe { encode.run(chunks) });
+        // SAFETY: as above; groups are disjoint.
+        pieces(tensor.groups, GROUP_PIECE, |groups| unsafe { place.run(groups) });
+        Ok(())
+    }
+
+    fn tensor_checksum(&self, steps: Steps<'_>, keep: bool) -> Result<u64> {
+        let mut sum = [0; 1];
+        let address = sum.as_mut_ptr() as u64;
+        // SAFETY: `sum` outlives the run.
+        let checksum = steps.checksum_to(unsafe { Target::at(address, 8) }, keep);
+        checksum.check().map_err(internal)?;
+        // SAFETY: checked; additions to the sum are atomic, checksums of chunks disjoint.
+        pieces(steps.tensor().chunks, PIECE, |chunks| unsafe { checksum.run(chunks) });
+        Ok(sum[0])
+    }
+}
+
+/// Runs `work` over `0..count` in pieces, on the threads of the current pool.
+fn pieces(count: u64, piece: u64, work: impl Fn(Range<u64>) + Sync) {
+    (0..count.div_ceil(piece)).into_par_iter().for_each(|i| work(i * piece..count.min((i + 1) * piece)));
+}
+
+fn internal(error: ArgumentError) -> Error {
+    Error::Argument(error)
+}
+
+/// Zeroed memory, aligned for the kernels. (`vec![0; n]` takes untouched pages from the system, so that slots nobody writes cost nothing.)
+struct Memory(Vec<u128>);
+
+impl Memory {
+    fn new(bytes: u64) -> Result<Memory> {
+        let words = usize::try_from(bytes.div_ceil(16)).map_err(|_| Error::TooLarge { what: "the workspace", bits: usize::BITS })?;
+        Ok(Memory(vec![0; words]))
+    }
+
+    fn address(&mut self) -> u64 {
+        self.0.as_mut_ptr() as u64
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        let bytes = self.0.len() * 16;
+        // SAFETY: the same memory, as bytes.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), bytes) }
+    }
+}
+
+impl Executor for Cpu {
+    fn name(&self) -> String {
+        "cpu".to_owned()
+    }
+
+    fn histogram(&self, dtype: Dtype, bytes: &[u8]) -> Result<Histogram> {
+        if !steps::has_histogram(dtype) || bytes.len() % dtype.bytes() != 0 {
+            return Reference.histogram(dtype, bytes);
+        }
+        let elements = (bytes.len() / dtype.bytes()) as u64;
+        let chunks = elements.div_ceil(crate::format::CHUNK as u64);
+        let counts = self.install(|| {
+            let parts = chunks.div_ceil(PIECE);
+            (0..parts)
+                .into_par_iter()
+                .map(|part| {
+                    let start = (part * PIECE) as usize * crate::format::CHUNK * dtype.bytes();
+                    let end = bytes.len().min(start + PIECE as usize * crate::format::CHUNK * dtype.bytes());
+                    count(&bytes[start..end])
+                })
+                .try_reduce(
+                    || vec![0; 256],
+                    |mut a, b| {
+                        a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+                        Ok(a)
+                    },
+                )
+        })?;
+        Histogram::from_counts(dtype, &counts[..dtype.exponents()])
+    }
+
+    fn encode(
+        &self,
+        spec: &FrameSpec,
+        codebooks: &[CodebookChoice],
+        inputs: &[&[u8]],
+        out: &mut [u8],
+    ) -> Result<usize> {
+        let layout = write::check_encode(spec, codebooks, inputs, out)?;
+        layout.tensors.iter().try_for_each(|tensor| steps::check_member("cpu", tensor))?;
+        let places = Workspace::of(&layout);
+        let mut workspace = Memory::new(places.bytes)?;
+        let statics = write::static_bytes(spec, &layout);
+        out[..statics.len()].copy_from_slice(&statics);
+        out[statics.len()..statics.len() + layout.dynamic_bytes as usize].fill(0);
+        for (at, bytes) in steps::gaps(&layout) {
+            out[at as usize..(at + bytes) as usize].fill(0);
+        }
+        let frame = out.as_mut_ptr() as u64;
+        self.install(|| {
+            for (number, input) in inputs.iter().enumerate() {
+                let elements = input.as_ptr() as u64;
+                let steps =
+                    Steps { layout: &layout, number, frame, workspace: workspace.address(), places, elements };
+                self.encode_tensor(steps, codebooks, input, out, &mut workspace)?;
+            }
+            Ok::<_, Error>(())
+        })?;
+        write::seal_dynamic(&layout, out)?;
+        let words = u64_at(out, layout.static_bytes);
+        Ok((layout.dense_bytes + 4 * words) as usize)
+    }
+
+    fn decode(&self, frame: &Frame<'_>, outputs: &mut [&mut [u8]]) -> Result<()> {
+        write::check_decode(frame.layout(), outputs)?;
+        with_fixed_planes(frame, |frame| {
+            self.install(|| {
+                for (number, output) in outputs.iter_mut().enumerate() {
+                    let chunks = frame.layout().tensors[number].chunks;
+                    self.decode_chunks(frame, number, 0..chunks, output)?;
+                    self.verify(frame, number, output)?;
+                }
+                Ok(())
+            })
+        })
+    }
+
+    fn decode_range(&self, frame: &Frame<'_>, tensor: usize, chunks: Range<u64>, output: &mut [u8]) -> Result<()> {
+        let of = frame.layout().tensors.get(tensor);
+        if of.is_none_or(|of| !steps::has_member(of.dtype, of.scheme) || chunks.end > of.chunks || chunks.start >= chunks.end) {
+            return Reference.decode_range(frame, tensor, chunks, output);
+        }
+        let expected = chunks.clone().map(|chunk| frame.layout().tensors[tensor].chunk_len(chunk) as u64).sum();
+        write::check_size("the output".to_owned(), expected, output.len())?;
+        with_fixed_planes(frame, |frame| {
+            self.install(|| self.decode_chunks(frame, tensor, chunks.clone(), output))?;
+            frame.tensor(tensor)?.verify_chunks(chunks.start, output)
+        })
+    }
+}
+
+impl Cpu {
+    fn encode_tensor(
+        &self,
+        steps: Steps<'_>,
+        codebooks: &[CodebookChoice],
+        input: &[u8],
+        out: &mut [u8],
+        workspace: &mut Memory,
+    ) -> Result<()> {
+        let (tensor, number) = (steps.tensor(), steps.number);
+        let dynamic = (steps.layout.static_bytes + crate::format::DYNAMIC_BYTES * (1 + number as u64)) as usize;
+        let flags = steps.layout.flags;
+        if tensor.scheme == Scheme::Stored {
+            let at = tensor.planes[0].at as usize;
+            out[at..at + input.len()].copy_from_slice(input);
+            let sum = write::checksums(steps.layout, number, input, out);
+            out[dynamic + 8..dynamic + 16].copy_from_slice(&sum.to_le_bytes());
+            let words = if number == 0 { 0 } else { u64_at(out, dynamic as u64) };
+            let next = (number + 2) % (1 + steps.layout.tensors.len());
+            let at = steps.layout.static_bytes as usize + 32 * next;
+            out[at..at + 8].copy_from_slice(&words.to_le_bytes());
+            return Ok(());
+        }
+        let choice = codebooks.get(number).copied().unwrap_or_default();
+        let codebook = write::choose_codebook(self, tensor.scheme, tensor.dtype, choice, input)?;
+        if let Some(codebook) = codebook {
+            out[dynamic + 16..dynamic + 32].copy_from_slice(codebook.exponents());
+        }
+        self.encode_coded(steps, codebook.map_or(choice, CodebookChoice::Given), input, workspace)?;
+        if flags.tensor_checksums || flags.chunk_checksums {
+            let sum = self.tensor_checksum(steps, flags.chunk_checksums)?;
+            if flags.tensor_checksums {
+                out[dynamic + 8..dynamic + 16].copy_from_slice(&sum.to_le_bytes());
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes chunks of a tensor of a frame with fixed planes into `output`, which starts with the first of them.
+    fn decode_chunks(&self, frame: &Frame<'_>, number: usize, chunks: Range<u64>, output: &mut [u8]) -> Result<()> {
+        let tensor = &frame.layout().tensors[number];
+        if tensor.scheme == Scheme::Stored {
+            let stored = frame.tensor(number)?.stored();
+            output.copy_from_slice(stored.unwrap_or_default());
+            return Ok(());
+        }
+        if !steps::has_member(tensor.dtype, tensor.scheme) {
+            return Reference.decode_range(frame, number, chunks, output);
+        }
+        let mut memory = Memory::new(TAIL_BYTES)?;
+        let mut status = [0u32; 1];
+        let steps = Steps {
+            layout: frame.layout(),
+            number,
+            frame: frame.bytes().as_ptr() as u64,
+            workspace: memory.address(),
+            places: Workspace { counts_at: 0, tail_at: 0, tables_at: 0, slots_at: 0, bytes: TAIL_BYTES },
+            // So that the first chunk of the range lands at the start of the output.
+            elements: (output.as_mut_ptr() as u64).wrapping_sub(chunks.start * tensor.chunk_bytes()),
+        };
+        let decode = steps.decode(frame.words(), status.as_mut_ptr() as u64);
+        decode.check().map_err(internal)?;
+        // SAFETY: the frame was checked against its layout; only chunks of the range are run, and they lie in the output.
+        pieces(chunks.end - chunks.start, PIECE, |piece| unsafe {
+            decode.run(chunks.start + piece.start..chunks.start + piece.end)
+        });
+        if status[0] == 0 {
+            return Ok(());
+        }
+        // Something is damaged: the reference knows what.
+        Reference.decode_range(frame, number, chunks, output)?;
+        Err(Error::Chunk { tensor: number, chunk: 0, reason: "a chunk is damaged".to_owned() })
+    }
+
+    fn verify(&self, frame: &Frame<'_>, number: usize, output: &[u8]) -> Result<()> {
+        let tensor = frame.tensor(number)?;
+        tensor.verify_chunks(0, output)?;
+        let Some(found) = tensor.checksum() else { return Ok(()) };
+        let layout = tensor.layout();
+        let computed = if steps::has_member(layout.dtype, layout.scheme) {
+            let mut memory = Memory::new(TAIL_BYTES)?;
+            let places = Workspace { counts_at: 0, tail_at: 0, tables_at: 0, slots_at: 0, bytes: TAIL_BYTES };
+            let elements = output.as_ptr() as u64;
+            let layout = frame.layout();
+            self.tensor_checksum(Steps { layout, number, frame: 0, workspace: memory.address(), places, elements }, false)?
+        } else {
+            crate::format::tensor_checksum(layout.dtype, output)
+        };
+        if found != computed {
+            return Err(Error::Checksum { tensor: number, chunk: None, found, computed });
+        }
+        Ok(())
+    }
+}
+
+/// Counts the exponents of a piece of a bf16 tensor.
+fn count(bytes: &[u8]) -> Result<Vec<u64>> {
+    use splitzip_kernels::dtype::Bf16;
+    use splitzip_kernels::kernels::histogram;
+    let mut counts = vec![0u64; COUNTS_BYTES as usize / 8];
+    let mut tail = Memory::new(TAIL_BYTES)?;
+    let elements = bytes.len() as u64 / 2;
+    // SAFETY: both outlive the run.
+    let (counts_target, tail_target) = unsafe {
+        (Target::at(counts.as_mut_ptr() as u64, COUNTS_BYTES), Target::at(tail.address(), TAIL_BYTES))
+    };
+    histogram::Arguments::<Bf16> {
+        programs: Programs { programs: 1 },
+        words: Source::of(bytes),
+        elements,
+        samples: elements.div_ceil(crate::format::CHUNK as u64),
+        counts: counts_target,
+        tail: tail_target,
+    }
+    .run_all()
+    .map_err(internal)?;
+    Ok(counts)
+}
+
+/// Calls `work` with a frame whose planes are at fixed offsets: this one, or an unpacked copy if it leaves chunks out.
+fn with_fixed_planes<T>(frame: &Frame<'_>, work: impl FnOnce(&Frame<'_>) -> Result<T>) -> Result<T> {
+    if !frame.spec().flags.packed {
+        return work(frame);
+    }
+    let mut spec = frame.spec().clone();
+    spec.flags.packed = false;
+    if planes_equal(&spec.layout()?, frame.layout()) {
+        return work(frame); // nothing is left out
+    }
+    let unpacked = unpack(frame)?;
+    work(&Frame::parse(&unpacked)?)
+}
+
+fn planes_equal(a: &Layout, b: &Layout) -> bool {
+    a.dense_bytes == b.dense_bytes && a.tensors.iter().zip(&b.tensors).all(|(a, b)| a.planes == b.planes)
+}
+
+fn u64_at(bytes: &[u8], at: u64) -> u64 {
+    let at = at as usize;
+    bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
+}

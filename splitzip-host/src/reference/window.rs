@@ -1,0 +1,150 @@
+//! The window of `w3`, `w2x3` and `w2x2x3`: which exponents have a code, and which code.
+//!
+//! The window lies so that the mean exponent of a chunk has the first of the shortest codes. Exponents of real data fall off
+//! slowly below the mean and fast above it, hence more values below than above. Which value has which code follows from the
+//! bit planes of the value (section 4 of the specification): on a GPU every plane of every code is one three-input logic
+//! operation of them.
+
+use crate::{Dtype, Scheme};
+
+/// No value: go on at the next level.
+const MARK: u8 = u8::MAX;
+
+/// The codes of one level.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Level {
+    /// Bits of a code.
+    pub bits: u32,
+    /// The value of every code; [`MARK`] for the marker.
+    values: &'static [u8],
+}
+
+impl Level {
+    /// The code of a value; that of the marker if the level has none for it.
+    pub fn code(self, value: u8) -> u8 {
+        let of = |value| self.values.iter().position(|&v| v == value);
+        of(value).or(of(MARK)).unwrap_or(0) as u8
+    }
+
+    /// The value of a code; `None` for the marker.
+    pub fn value(self, code: u8) -> Option<u8> {
+        self.values.get(usize::from(code)).copied().filter(|&value| value != MARK)
+    }
+}
+
+const W3: [Level; 1] = [Level { bits: 3, values: &[0, 1, 2, 3, 4, 5, 6, MARK] }];
+const W2X3: [Level; 2] =
+    [Level { bits: 2, values: &[MARK, 5, 6, 7] }, Level { bits: 3, values: &[0, 1, 2, 3, 8, 9, MARK, 4] }];
+const W2X2X3: [Level; 3] = [
+    Level { bits: 2, values: &[8, 9, 10, MARK] },
+    Level { bits: 2, values: &[6, 7, 11, MARK] },
+    Level { bits: 3, values: &[0, 1, 2, 3, 4, 5, 12, MARK] },
+];
+
+/// The window of a scheme over the exponents of a dtype.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    dtype: Dtype,
+    scheme: Scheme,
+}
+
+impl Window {
+    /// The window of `scheme` over the exponents of `dtype`. For schemes without one it is that of `w3`.
+    pub const fn new(dtype: Dtype, scheme: Scheme) -> Window {
+        Window { dtype, scheme }
+    }
+
+    pub(crate) fn levels(self) -> &'static [Level] {
+        match self.scheme {
+            Scheme::W2x3 => &W2X3,
+            Scheme::W2x2x3 => &W2X2X3,
+            _ => &W3,
+        }
+    }
+
+    /// Values that have a code: 7, 10 or 13. The next one stands for all exponents outside.
+    pub const fn values(self) -> u8 {
+        match self.scheme {
+            Scheme::W2x3 => 10,
+            Scheme::W2x2x3 => 13,
+            _ => 7,
+        }
+    }
+
+    /// The value of the mean exponent: 3, 5 or 8.
+    pub const fn below(self) -> u8 {
+        match self.scheme {
+            Scheme::W2x3 => 5,
+            Scheme::W2x2x3 => 8,
+            _ => 3,
+        }
+    }
+
+    /// The value that exponent 0 has in mode *zeros*: the first of the first level, 0, 5 or 8.
+    pub const fn zero_value(self) -> u8 {
+        match self.scheme {
+            Scheme::W2x3 => 5,
+            Scheme::W2x2x3 => 8,
+            _ => 0,
+        }
+    }
+
+    /// The low end of the window for a mean exponent: the stored base.
+    pub const fn low(self, mean: u8) -> u8 {
+        let limit = self.limit();
+        if self.dtype.exponent_bits() < 8 {
+            mean.wrapping_sub(self.below()) & limit
+        } else {
+            let low = mean.saturating_sub(self.below());
+            if low > limit { limit } else { low }
+        }
+    }
+
+    /// The largest base: with 8 exponent bits, that with which no value leaves a byte; else the largest exponent.
+    pub const fn limit(self) -> u8 {
+        if self.dtype.exponent_bits() < 8 {
+            self.dtype.exponents() as u8 - 1
+        } else {
+            u8::MAX - self.values()
+        }
+    }
+
+    /// The value of an exponent; [`Window::values`] for those outside.
+    pub const fn value(self, low: u8, zeros: bool, exponent: u8) -> u8 {
+        if zeros && exponent == 0 {
+            return self.zero_value();
+        }
+        let distance = exponent.wrapping_sub(low) & (self.dtype.exponents() - 1) as u8;
+        if distance >= self.values() || (zeros && distance == 0) {
+            self.values()
+        } else if zeros && distance == self.zero_value() {
+            0
+        } else {
+            distance
+        }
+    }
+
+    /// The exponent of a value inside of the window.
+    pub const fn exponent(self, low: u8, zeros: bool, value: u8) -> u8 {
+        let distance = match value {
+            value if zeros && value == self.zero_value() => return 0,
+            0 if zeros => self.zero_value(),
+            value => value,
+        };
+        low.wrapping_add(distance) & (self.dtype.exponents() - 1) as u8
+    }
+
+    /// Escapes from which on a chunk is tried again without its zeros: 96 for `w3`, 32 for the others.
+    pub const fn many_escapes(self) -> usize {
+        match self.scheme {
+            Scheme::W2x3 | Scheme::W2x2x3 => 32,
+            _ => 96,
+        }
+    }
+}
+
+/// The mean of exponents, rounded down; 0 for none.
+pub fn mean(exponents: impl Iterator<Item = u8>) -> u8 {
+    let (sum, count) = exponents.fold((0u64, 0u64), |(sum, count), e| (sum + u64::from(e), count + 1));
+    sum.checked_div(count).unwrap_or(0) as u8
+}
