@@ -6,9 +6,9 @@
 
 use crate::format::{Layout, unpack, write};
 use crate::steps::{self, COUNTS_BYTES, Steps, TABLE_BYTES, Workspace};
-use crate::{Codebook, CodebookChoice, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Reference, Result, Scheme};
+use crate::{Codebook, CodebookChoice, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Reference, Result, SAMPLED_CHUNKS, Scheme};
 use rayon::prelude::*;
-use splitzip_kernels::launch::{ArgumentError, Programs, Source, Target};
+use splitzip_kernels::launch::{Programs, Source, Target};
 use splitzip_kernels::scheme::encode_table;
 use splitzip_kernels::tile::TAIL_BYTES;
 use std::ops::Range;
@@ -48,17 +48,21 @@ impl Cpu {
         }
     }
 
-    fn encode_coded(&self, steps: Steps<'_>, choice: CodebookChoice, input: &[u8], workspace: &mut Memory) -> Result<()> {
+    /// The codebook of a sample, counted by the kernel.
+    fn sampled_codebook(&self, steps: Steps<'_>, workspace: &mut Memory) -> Result<Codebook> {
         let tensor = steps.tensor();
-        workspace.bytes_mut()[..Workspace::zeroed(tensor) as usize].fill(0);
-        let codebook = write::choose_codebook(self, tensor.scheme, tensor.dtype, choice, input)?;
-        if let Some(codebook) = codebook {
-            let at = steps.places.table_at(steps.number) as usize;
-            workspace.bytes_mut()[at..at + TABLE_BYTES as usize].copy_from_slice(&encode_table(codebook.exponents()));
-        }
+        let mut histogram = Steps { workspace: workspace.address(), ..steps }.histogram(tensor.chunks.min(SAMPLED_CHUNKS), 1);
+        histogram.run_all()?;
+        let at = steps.places.counts_at as usize;
+        let counts: Vec<u64> = (0..tensor.dtype.exponents()).map(|i| u64_at(workspace.bytes_mut(), (at + 8 * i) as u64)).collect();
+        Codebook::from_histogram(&Histogram::from_counts(tensor.dtype, &counts)?)
+    }
+
+    fn encode_coded(&self, steps: Steps<'_>) -> Result<()> {
+        let tensor = steps.tensor();
         let (encode, place) = (steps.encode(), steps.place());
-        encode.check().map_err(internal)?;
-        place.check().map_err(internal)?;
+        encode.check()?;
+        place.check()?;
         // SAFETY: checked; the frame, the workspace and the input are as long as the layout says; chunks are disjoint.
         pieces(tensor.chunks, PIECE, |chunks| unsafe { encode.run(chunks) });
         // SAFETY: as above; groups are disjoint.
@@ -71,7 +75,7 @@ impl Cpu {
         let address = sum.as_mut_ptr() as u64;
         // SAFETY: `sum` outlives the run.
         let checksum = steps.checksum_to(unsafe { Target::at(address, 8) }, keep);
-        checksum.check().map_err(internal)?;
+        checksum.check()?;
         // SAFETY: checked; additions to the sum are atomic, checksums of chunks disjoint.
         pieces(steps.tensor().chunks, PIECE, |chunks| unsafe { checksum.run(chunks) });
         Ok(sum[0])
@@ -81,10 +85,6 @@ impl Cpu {
 /// Runs `work` over `0..count` in pieces, on the threads of the current pool.
 fn pieces(count: u64, piece: u64, work: impl Fn(Range<u64>) + Sync) {
     (0..count.div_ceil(piece)).into_par_iter().for_each(|i| work(i * piece..count.min((i + 1) * piece)));
-}
-
-fn internal(error: ArgumentError) -> Error {
-    Error::Argument(error)
 }
 
 /// Zeroed memory, aligned for the kernels. (`vec![0; n]` takes untouched pages from the system, so that slots nobody writes cost nothing.)
@@ -221,12 +221,16 @@ impl Cpu {
             out[at..at + 8].copy_from_slice(&words.to_le_bytes());
             return Ok(());
         }
-        let choice = codebooks.get(number).copied().unwrap_or_default();
-        let codebook = write::choose_codebook(self, tensor.scheme, tensor.dtype, choice, input)?;
-        if let Some(codebook) = codebook {
-            out[dynamic + 16..dynamic + 32].copy_from_slice(codebook.exponents());
-        }
-        self.encode_coded(steps, codebook.map_or(choice, CodebookChoice::Given), input, workspace)?;
+        workspace.bytes_mut()[..Workspace::zeroed(tensor) as usize].fill(0);
+        let codebook = match codebooks.get(number) {
+            Some(CodebookChoice::Given(codebook)) => *codebook,
+            _ => self.sampled_codebook(steps, workspace)?,
+        };
+        out[dynamic + 16..dynamic + 32].copy_from_slice(codebook.exponents());
+        let at = steps.places.table_at(number) as usize;
+        workspace.bytes_mut()[at..at + TABLE_BYTES as usize].copy_from_slice(&encode_table(codebook.exponents()));
+        let steps = Steps { frame: out.as_mut_ptr() as u64, workspace: workspace.address(), ..steps };
+        self.encode_coded(steps)?;
         if flags.tensor_checksums || flags.chunk_checksums {
             let sum = self.tensor_checksum(steps, flags.chunk_checksums)?;
             if flags.tensor_checksums {
@@ -259,7 +263,7 @@ impl Cpu {
             elements: (output.as_mut_ptr() as u64).wrapping_sub(chunks.start * tensor.chunk_bytes()),
         };
         let decode = steps.decode(frame.words(), status.as_mut_ptr() as u64);
-        decode.check().map_err(internal)?;
+        decode.check()?;
         // SAFETY: the frame was checked against its layout; only chunks of the range are run, and they lie in the output.
         pieces(chunks.end - chunks.start, PIECE, |piece| unsafe {
             decode.run(chunks.start + piece.start..chunks.start + piece.end)
@@ -313,7 +317,7 @@ fn count(bytes: &[u8]) -> Result<Vec<u64>> {
         tail: tail_target,
     }
     .run_all()
-    .map_err(internal)?;
+    ?;
     Ok(counts)
 }
 

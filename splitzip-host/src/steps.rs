@@ -247,7 +247,7 @@ impl<'l> Steps<'l> {
 }
 
 /// Computes the check of the dynamic part of a frame at `frame`.
-pub(crate) fn seal(layout: &Layout, frame: u64, tail: u64) -> seal::Arguments<'static> {
+pub(crate) fn seal_frame(layout: &Layout, frame: u64, tail: u64) -> seal::Arguments<'static> {
     let at = frame + layout.static_bytes;
     seal::Arguments {
         programs: Programs { programs: 1 },
