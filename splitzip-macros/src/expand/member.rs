@@ -5,7 +5,6 @@ use crate::parse::Kernel;
 use crate::parse::member::{Axis, Member, short_name};
 use proc_macro2::{Ident, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::spanned::Spanned;
 
 /// Shared memory that a block may have without asking the driver for more.
 const MOST_SHARED: u32 = 48 * 1024;
@@ -60,9 +59,7 @@ fn implementation(kernel: &Kernel, member: &Member) -> TokenStream {
     let (dtype, scheme) = (optional(&member.dtype), optional(&member.scheme));
     let parameters = kernel.arguments.iter().enumerate().map(|(number, argument)| {
         let (name, number) = (argument.plain_name(), kernel.type_name(number));
-        let kind = quote_spanned! {argument.r#type.span()=>
-            <<#tuple as __Parameters>::#number as ::splitzip_kernels::launch::Argument>::KIND
-        };
+        let kind = quote!(<<#tuple as __Parameters>::#number as ::splitzip_kernels::launch::Argument>::KIND);
         quote!(::splitzip_kernels::launch::Parameter { name: #name, kind: #kind })
     });
     let run = super::cpu::run(member);
