@@ -17,6 +17,7 @@ use crate::{
     arch::Arch,
     config::{Package, TargetConfig},
     error::{Error, Result},
+    home::Home,
     process,
     ptx::{Bounds, Param, lint, module::Module, stamp::Stamp},
     toolchain::{LibraryOrigin, Toolchain},
@@ -66,6 +67,7 @@ pub struct Build {
     locked: bool,
     lint: bool,
     toolchain: Option<Toolchain>,
+    home: Option<Home>,
 }
 
 impl Build {
@@ -80,6 +82,7 @@ impl Build {
             locked: false,
             lint: true,
             toolchain: None,
+            home: None,
         }
     }
 
@@ -92,6 +95,12 @@ impl Build {
     /// Only this target; call again for more. A target that the manifest does not name is built with the defaults.
     pub fn target(mut self, name: impl Into<String>) -> Self {
         self.targets.push(name.into());
+        self
+    }
+
+    /// All targets that the manifest names, as if none had been chosen.
+    pub fn all_targets(mut self) -> Self {
+        self.targets.clear();
         self
     }
 
@@ -125,6 +134,12 @@ impl Build {
         self
     }
 
+    /// The home in which the toolchain is searched for; else the one around the package.
+    pub fn home(mut self, home: Home) -> Self {
+        self.home = Some(home);
+        self
+    }
+
     /// Compiles and splits; entries come by target, then by name.
     pub fn run(&self) -> Result<Vec<Entry>> {
         let package = Package::read(&self.manifest, self.package.as_deref())?;
@@ -135,13 +150,25 @@ impl Build {
     pub fn run_package(&self, package: &Package) -> Result<Vec<Entry>> {
         let toolchain = match &self.toolchain {
             Some(toolchain) => toolchain.clone(),
-            None => Toolchain::find(package.folder())?,
+            None => Toolchain::find_in(self.home.clone().unwrap_or_else(|| Home::around(package.folder())))?,
         };
         let core = toolchain.library.hash()?;
         let mut entries = Vec::new();
         for target in self.chosen(package)? {
             entries.extend(self.run_target(package, &toolchain, &core, &target)?);
         }
+        Ok(entries)
+    }
+
+    /// [`run_package`](Self::run_package), and writes what was built below `folder`.
+    ///
+    /// What an earlier build left there for the same targets is removed first, so that nothing is there when this one fails.
+    pub fn run_into(&self, package: &Package, folder: &Path) -> Result<Vec<Entry>> {
+        for target in self.chosen(package)? {
+            clear(&folder.join(target.arch.to_string()))?;
+        }
+        let entries = self.run_package(package)?;
+        write(&entries, folder)?;
         Ok(entries)
     }
 
@@ -387,4 +414,20 @@ pub(crate) fn clear(folder: &Path) -> Result<()> {
         fs::remove_file(&path).map_err(Error::io("remove", &path))?;
     }
     Ok(())
+}
+
+/// Names, bounds and parameter lists, for programs: what a launcher must agree with.
+pub fn json(entries: &[Entry]) -> String {
+    let entry = |entry: &Entry| {
+        serde_json::json!({
+            "name": entry.name,
+            "target": entry.target.to_string(),
+            "threads": entry.bounds.threads,
+            "min_blocks": entry.bounds.min_blocks,
+            "shared": entry.bounds.shared,
+            "params": entry.params,
+        })
+    };
+    let list: Vec<_> = entries.iter().map(entry).collect();
+    serde_json::to_string_pretty(&list).unwrap_or_default()
 }

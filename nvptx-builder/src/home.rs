@@ -50,6 +50,11 @@ impl Home {
         &self.folders[0]
     }
 
+    /// Is this path in the home?
+    pub(crate) fn holds(&self, path: &Path) -> bool {
+        self.folders.iter().any(|folder| path.starts_with(folder))
+    }
+
     /// The first folder that holds this path.
     pub(crate) fn find(&self, path: &str) -> Option<PathBuf> {
         self.folders.iter().map(|folder| folder.join(path)).find(|path| path.exists())
