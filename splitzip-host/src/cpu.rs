@@ -6,7 +6,10 @@
 
 use crate::format::{Layout, unpack, write};
 use crate::steps::{self, COUNTS_BYTES, Steps, TABLE_BYTES, Workspace};
-use crate::{Codebook, CodebookChoice, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Reference, Result, SAMPLED_CHUNKS, Scheme};
+use crate::{
+    Codebook, CodebookChoice, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Reference, Result,
+    SAMPLED_CHUNKS, Scheme,
+};
 use rayon::prelude::*;
 use splitzip_kernels::launch::{Programs, Source, Target};
 use splitzip_kernels::scheme::encode_table;
@@ -51,10 +54,13 @@ impl Cpu {
     /// The codebook of a sample, counted by the kernel.
     fn sampled_codebook(&self, steps: Steps<'_>, workspace: &mut Memory) -> Result<Codebook> {
         let tensor = steps.tensor();
-        let mut histogram = Steps { workspace: workspace.address(), ..steps }.histogram(tensor.chunks.min(SAMPLED_CHUNKS), 1);
+        let mut histogram =
+            Steps { workspace: workspace.address(), ..steps }.histogram(tensor.chunks.min(SAMPLED_CHUNKS), 1);
         histogram.run_all()?;
         let at = steps.places.counts_at as usize;
-        let counts: Vec<u64> = (0..tensor.dtype.exponents()).map(|i| u64_at(workspace.bytes_mut(), (at + 8 * i) as u64)).collect();
+        let counts: Vec<u64> = (0..tensor.dtype.exponents())
+            .map(|i| u64_at(workspace.bytes_mut(), (at + 8 * i) as u64))
+            .collect();
         Codebook::from_histogram(&Histogram::from_counts(tensor.dtype, &counts)?)
     }
 
@@ -71,10 +77,8 @@ impl Cpu {
     }
 
     fn tensor_checksum(&self, steps: Steps<'_>, keep: bool) -> Result<u64> {
-        let mut sum = [0; 1];
-        let address = sum.as_mut_ptr() as u64;
-        // SAFETY: `sum` outlives the run.
-        let checksum = steps.checksum_to(unsafe { Target::at(address, 8) }, keep);
+        let mut sum = [0u64; 1];
+        let checksum = steps.checksum_to(sum.as_mut_ptr() as u64, keep);
         checksum.check()?;
         // SAFETY: checked; additions to the sum are atomic, checksums of chunks disjoint.
         pieces(steps.tensor().chunks, PIECE, |chunks| unsafe { checksum.run(chunks) });
@@ -92,7 +96,8 @@ struct Memory(Vec<u128>);
 
 impl Memory {
     fn new(bytes: u64) -> Result<Memory> {
-        let words = usize::try_from(bytes.div_ceil(16)).map_err(|_| Error::TooLarge { what: "the workspace", bits: usize::BITS })?;
+        let words = usize::try_from(bytes.div_ceil(16))
+            .map_err(|_| Error::TooLarge { what: "the workspace", bits: usize::BITS })?;
         Ok(Memory(vec![0; words]))
     }
 
@@ -159,8 +164,15 @@ impl Executor for Cpu {
         self.install(|| {
             for (number, input) in inputs.iter().enumerate() {
                 let elements = input.as_ptr() as u64;
-                let steps =
-                    Steps { layout: &layout, number, frame, workspace: workspace.address(), places, elements };
+                let steps = Steps {
+                    layout: &layout,
+                    number,
+                    frame,
+                    workspace: workspace.address(),
+                    places,
+                    elements,
+                    table: 0,
+                };
                 self.encode_tensor(steps, codebooks, input, out, &mut workspace)?;
             }
             Ok::<_, Error>(())
@@ -184,12 +196,21 @@ impl Executor for Cpu {
         })
     }
 
-    fn decode_range(&self, frame: &Frame<'_>, tensor: usize, chunks: Range<u64>, output: &mut [u8]) -> Result<()> {
+    fn decode_range(
+        &self,
+        frame: &Frame<'_>,
+        tensor: usize,
+        chunks: Range<u64>,
+        output: &mut [u8],
+    ) -> Result<()> {
         let of = frame.layout().tensors.get(tensor);
-        if of.is_none_or(|of| !steps::has_member(of.dtype, of.scheme) || chunks.end > of.chunks || chunks.start >= chunks.end) {
+        if of.is_none_or(|of| {
+            !steps::has_member(of.dtype, of.scheme) || chunks.end > of.chunks || chunks.start >= chunks.end
+        }) {
             return Reference.decode_range(frame, tensor, chunks, output);
         }
-        let expected = chunks.clone().map(|chunk| frame.layout().tensors[tensor].chunk_len(chunk) as u64).sum();
+        let expected =
+            chunks.clone().map(|chunk| frame.layout().tensors[tensor].chunk_len(chunk) as u64).sum();
         write::check_size("the output".to_owned(), expected, output.len())?;
         with_fixed_planes(frame, |frame| {
             self.install(|| self.decode_chunks(frame, tensor, chunks.clone(), output))?;
@@ -208,7 +229,8 @@ impl Cpu {
         workspace: &mut Memory,
     ) -> Result<()> {
         let (tensor, number) = (steps.tensor(), steps.number);
-        let dynamic = (steps.layout.static_bytes + crate::format::DYNAMIC_BYTES * (1 + number as u64)) as usize;
+        let dynamic =
+            (steps.layout.static_bytes + crate::format::DYNAMIC_BYTES * (1 + number as u64)) as usize;
         let flags = steps.layout.flags;
         if tensor.scheme == Scheme::Stored {
             let at = tensor.planes[0].at as usize;
@@ -228,8 +250,9 @@ impl Cpu {
         };
         out[dynamic + 16..dynamic + 32].copy_from_slice(codebook.exponents());
         let at = steps.places.table_at(number) as usize;
-        workspace.bytes_mut()[at..at + TABLE_BYTES as usize].copy_from_slice(&encode_table(codebook.exponents()));
-        let steps = Steps { frame: out.as_mut_ptr() as u64, workspace: workspace.address(), ..steps };
+        workspace.bytes_mut()[at..at + TABLE_BYTES as usize]
+            .copy_from_slice(&encode_table(codebook.exponents()));
+        let steps = Steps { frame: out.as_mut_ptr() as u64, workspace: workspace.address(), table: workspace.address() + at as u64, ..steps };
         self.encode_coded(steps)?;
         if flags.tensor_checksums || flags.chunk_checksums {
             let sum = self.tensor_checksum(steps, flags.chunk_checksums)?;
@@ -241,7 +264,13 @@ impl Cpu {
     }
 
     /// Decodes chunks of a tensor of a frame with fixed planes into `output`, which starts with the first of them.
-    fn decode_chunks(&self, frame: &Frame<'_>, number: usize, chunks: Range<u64>, output: &mut [u8]) -> Result<()> {
+    fn decode_chunks(
+        &self,
+        frame: &Frame<'_>,
+        number: usize,
+        chunks: Range<u64>,
+        output: &mut [u8],
+    ) -> Result<()> {
         let tensor = &frame.layout().tensors[number];
         if tensor.scheme == Scheme::Stored {
             let stored = frame.tensor(number)?.stored();
@@ -261,6 +290,7 @@ impl Cpu {
             places: Workspace { counts_at: 0, tail_at: 0, tables_at: 0, slots_at: 0, bytes: TAIL_BYTES },
             // So that the first chunk of the range lands at the start of the output.
             elements: (output.as_mut_ptr() as u64).wrapping_sub(chunks.start * tensor.chunk_bytes()),
+            table: 0,
         };
         let decode = steps.decode(frame.words(), status.as_mut_ptr() as u64);
         decode.check()?;
@@ -286,7 +316,10 @@ impl Cpu {
             let places = Workspace { counts_at: 0, tail_at: 0, tables_at: 0, slots_at: 0, bytes: TAIL_BYTES };
             let elements = output.as_ptr() as u64;
             let layout = frame.layout();
-            self.tensor_checksum(Steps { layout, number, frame: 0, workspace: memory.address(), places, elements }, false)?
+            self.tensor_checksum(
+                Steps { layout, number, frame: 0, workspace: memory.address(), places, elements, table: 0 },
+                false,
+            )?
         } else {
             crate::format::tensor_checksum(layout.dtype, output)
         };
@@ -316,8 +349,7 @@ fn count(bytes: &[u8]) -> Result<Vec<u64>> {
         counts: counts_target,
         tail: tail_target,
     }
-    .run_all()
-    ?;
+    .run_all()?;
     Ok(counts)
 }
 

@@ -182,6 +182,14 @@ pub enum Error {
         /// What was missing.
         reason: String,
     },
+    /// Something that a device or its driver refused.
+    #[error("{what}: {reason}")]
+    Device {
+        /// What was tried.
+        what: String,
+        /// What the driver says, or what is allowed.
+        reason: String,
+    },
     /// Something that an executor does not have.
     #[error("the {executor} executor does not support {what}; use one of {instead}")]
     Unsupported {
@@ -192,6 +200,9 @@ pub enum Error {
         /// Executors that have it.
         instead: String,
     },
+    /// A buffer that a kernel would not survive.
+    #[error("{0}")]
+    Argument(#[from] splitzip_kernels::launch::ArgumentError),
     /// An error of the operating system.
     #[error(transparent)]
     Io(#[from] std::io::Error),

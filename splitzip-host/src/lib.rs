@@ -25,6 +25,8 @@ mod codebook;
 mod codebook_file;
 #[doc(hidden)]
 pub mod conformance;
+mod cpu;
+pub mod cuda;
 mod dtype;
 mod error;
 mod executor;
@@ -32,9 +34,11 @@ pub mod format;
 pub mod reference;
 mod sample;
 mod scheme;
+mod steps;
 
 pub use codebook::{Codebook, Histogram};
 pub use codebook_file::{CodebookFile, CodebookFileEntry};
+pub use cpu::Cpu;
 pub use dtype::Dtype;
 pub use error::{Error, Result};
 pub use executor::{CodebookChoice, Executor};

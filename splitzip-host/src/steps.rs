@@ -97,6 +97,8 @@ pub(crate) struct Steps<'l> {
     pub places: Workspace,
     /// Where the raw elements are, or go to.
     pub elements: u64,
+    /// Where the encoder's table is.
+    pub table: u64,
 }
 
 impl<'l> Steps<'l> {
@@ -109,12 +111,12 @@ impl<'l> Steps<'l> {
     }
 
     /// Where the words before this tensor are kept.
-    fn start(&self) -> u64 {
+    pub fn start_address(&self) -> u64 {
         self.dynamic(1 + self.number)
     }
 
     /// Where the words before the next tensor are kept: the words of the frame after the last one.
-    fn end(&self) -> u64 {
+    pub fn end_address(&self) -> u64 {
         self.dynamic((2 + self.number) % (1 + self.layout.tensors.len()))
     }
 
@@ -154,8 +156,8 @@ impl<'l> Steps<'l> {
             programs: Programs { programs: 1 },
             counts: Self::source(self.workspace + self.places.counts_at, COUNTS_BYTES),
             exponents: self.tensor().dtype.exponents() as u32,
-            codebook: Self::target(self.start() + 16, 16),
-            table: Self::target(self.workspace + self.places.table_at(self.number), TABLE_BYTES),
+            codebook: Self::target(self.start_address() + 16, 16),
+            table: Self::target(self.table, TABLE_BYTES),
         }
     }
 
@@ -166,7 +168,7 @@ impl<'l> Steps<'l> {
         encode::Arguments {
             chunks: Chunks { elements: tensor.elements },
             words: self.words(),
-            table: Self::source(self.workspace + self.places.table_at(self.number), TABLE_BYTES),
+            table: Self::source(self.table, TABLE_BYTES),
             residuals: Self::target(self.frame + residuals.at, residuals.bytes),
             codes: Self::target(self.frame + codes.at, codes.bytes),
             directory: Self::target(self.frame + tensor.directory_at, self.directory_bytes()),
@@ -201,26 +203,35 @@ impl<'l> Steps<'l> {
             slot_words: slot_words(tensor) as u32,
             totals: self.totals(),
             directory: Self::target(self.frame + tensor.directory_at, self.directory_bytes()),
-            start: Self::target(self.start(), 8),
-            end: Self::target(self.end(), 8),
+            start: Self::target(self.start_address(), 8),
+            end: Self::target(self.end_address(), 8),
             parts: Self::target(self.frame + self.layout.dense_bytes, 0),
         }
     }
 
     /// Adds up the checksums of the raw elements, into the frame.
     pub fn checksum(&self) -> checksum::Arguments<'static, Bf16> {
-        self.checksum_to(Self::target(self.start() + 8, 8), self.layout.flags.chunk_checksums)
+        // Without the flag its field stays zero: the sum goes where nobody looks.
+        let unused = self.workspace + self.places.counts_at;
+        let sum = if self.layout.flags.tensor_checksums { self.start_address() + 8 } else { unused };
+        self.checksum_to(sum, self.layout.flags.chunk_checksums)
+    }
+
+    /// Does the frame have any checksums?
+    pub fn wants_checksum(&self) -> bool {
+        (self.layout.flags.tensor_checksums || self.layout.flags.chunk_checksums) && self.tensor().bytes != 0
     }
 
     /// Adds up the checksums, somewhere else.
-    pub fn checksum_to(&self, sum: Target<'static>, keep: bool) -> checksum::Arguments<'static, Bf16> {
+    pub fn checksum_to(&self, sum: u64, keep: bool) -> checksum::Arguments<'static, Bf16> {
         let tensor = self.tensor();
         // A stored tensor is read as 16-bit elements.
-        let elements = if tensor.scheme == Scheme::Stored { tensor.bytes.div_ceil(2) } else { tensor.elements };
+        let elements =
+            if tensor.scheme == Scheme::Stored { tensor.bytes.div_ceil(2) } else { tensor.elements };
         checksum::Arguments {
             chunks: Chunks { elements },
             words: Self::source(self.elements, elements * 2),
-            tensor_sum: sum,
+            tensor_sum: Self::target(sum, 8),
             chunk_sums: Self::target(self.frame + tensor.checksums_at, 0),
             keep: u32::from(keep),
             tail: self.tail(),
@@ -239,7 +250,7 @@ impl<'l> Steps<'l> {
             directory: Self::source(self.frame + tensor.directory_at, self.directory_bytes()),
             parts: Self::source(self.frame + self.layout.dense_bytes, words * 4),
             part_words: words,
-            codebook: Self::source(self.start() + 16, 16),
+            codebook: Self::source(self.start_address() + 16, 16),
             status: Self::target(status, 4),
             tail: self.tail(),
         }

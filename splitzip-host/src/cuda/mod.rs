@@ -1,0 +1,373 @@
+//! The CUDA executor.
+//!
+//! The library is loaded when it is first wanted (`libcuda` need not be there when this crate is built or started); without it every call is
+//! [`Error::CudaUnavailable`], never a panic. [`Cuda`] is an [`Executor`] over host bytes, for files and tests; on device
+//! memory, [`EncodePlan`] and [`DecodePlan`] take foreign pointers and foreign streams and never wait for the device.
+
+mod kernels;
+mod plan;
+
+pub use kernels::{PTX, Ptx};
+pub use plan::{DecodePlan, EncodePlan};
+
+use crate::format::{unpack, write};
+use crate::{CodebookChoice, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Reference, Result};
+use cudarc::driver::{CudaContext, DriverError, result, sys};
+use kernels::Kernels;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A stream of the driver, anybody's: `CUstream` as a number (0 is the default stream).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamHandle(pub u64);
+
+impl StreamHandle {
+    fn raw(self) -> sys::CUstream {
+        self.0 as usize as sys::CUstream
+    }
+}
+
+impl From<&cudarc::driver::CudaStream> for StreamHandle {
+    fn from(stream: &cudarc::driver::CudaStream) -> StreamHandle {
+        StreamHandle(stream.cu_stream() as usize as u64)
+    }
+}
+
+/// What is known about a device without using it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// Its number: `cuda:N`.
+    pub ordinal: usize,
+    /// Its name.
+    pub name: String,
+    /// Compute capability, major and minor.
+    pub compute_capability: (i32, i32),
+    /// Bytes of its memory.
+    pub memory: u64,
+}
+
+/// A device, and the kernels on it.
+#[derive(Clone)]
+pub struct Cuda {
+    context: Arc<CudaContext>,
+    kernels: Arc<Kernels>,
+    info: Arc<DeviceInfo>,
+}
+
+impl std::fmt::Debug for Cuda {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cuda").field("info", &self.info).field("target", &self.kernels.target()).finish()
+    }
+}
+
+/// The devices of this machine.
+///
+/// # Errors
+/// [`Error::CudaUnavailable`] without a driver or a device.
+pub fn devices() -> Result<Vec<DeviceInfo>> {
+    let count = probe()?;
+    (0..count).map(info).collect()
+}
+
+/// Looks for the driver before anything of cudarc is called, which would panic without it; returns the number of devices.
+fn probe() -> Result<usize> {
+    let unavailable = |reason: String| Error::CudaUnavailable { reason };
+    // SAFETY: only looks for the library.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(unavailable("there is no NVIDIA driver (libcuda) on this machine".to_owned()));
+    }
+    result::init().map_err(|error| unavailable(format!("the driver does not start: {}", text(&error))))?;
+    let count = CudaContext::device_count();
+    let count = count.map_err(|error| unavailable(format!("the driver lists no devices: {}", text(&error))))?;
+    if count <= 0 {
+        return Err(unavailable("the driver has no device".to_owned()));
+    }
+    Ok(count as usize)
+}
+
+fn info(ordinal: usize) -> Result<DeviceInfo> {
+    let failed = driver_error("asking a device what it is");
+    let device = result::device::get(ordinal as i32).map_err(&failed)?;
+    let attribute = |attribute| {
+        // SAFETY: a device of the driver.
+        unsafe { result::device::get_attribute(device, attribute) }.map_err(&failed)
+    };
+    use sys::CUdevice_attribute_enum as A;
+    let compute_capability = (
+        attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    );
+    let name = result::device::get_name(device).map_err(&failed)?;
+    // SAFETY: a device of the driver.
+    let memory = unsafe { result::device::total_mem(device) }.map_err(&failed)? as u64;
+    Ok(DeviceInfo { ordinal, name, compute_capability, memory })
+}
+
+fn text(error: &DriverError) -> String {
+    match (error.error_name(), error.error_string()) {
+        (Ok(name), Ok(string)) => format!("{} ({})", name.to_string_lossy(), string.to_string_lossy()),
+        _ => format!("error {:?}", error.0),
+    }
+}
+
+fn driver_error(what: &str) -> impl Fn(DriverError) -> Error + use<> {
+    let what = what.to_owned();
+    move |error| Error::Device { what: what.clone(), reason: text(&error) }
+}
+
+impl Cuda {
+    /// The device with this number, in its primary context (the one that other libraries of the process use as well).
+    ///
+    /// # Errors
+    /// [`Error::CudaUnavailable`] without a driver, without this device, or when it is too old.
+    pub fn open(ordinal: usize) -> Result<Cuda> {
+        let count = probe()?;
+        if ordinal >= count {
+            let last = count - 1;
+            let reason = format!("there is no cuda:{ordinal}; this machine has cuda:0 to cuda:{last}");
+            return Err(Error::CudaUnavailable { reason });
+        }
+        let context = CudaContext::new(ordinal).map_err(driver_error("opening the primary context"))?;
+        Cuda::from_context(context)
+    }
+
+    /// A device in a context of the caller's.
+    ///
+    /// # Errors
+    /// [`Error::CudaUnavailable`] when the device is too old; an error of the driver.
+    pub fn from_context(context: Arc<CudaContext>) -> Result<Cuda> {
+        let info = Arc::new(info(context.ordinal())?);
+        Ok(Cuda { kernels: Arc::new(Kernels::new(context.clone())?), context, info })
+    }
+
+    /// What is known about the device.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// The context.
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    /// Which PTX it runs: `sm_80` or `sm_90`.
+    pub fn target(&self) -> &'static str {
+        self.kernels.target()
+    }
+
+    /// A plan to encode frames on the device.
+    ///
+    /// # Errors
+    /// A description that no frame can hold or that there is no kernel for, a codebook for another dtype, no memory.
+    pub fn plan_encode(&self, spec: &FrameSpec, codebooks: &[CodebookChoice]) -> Result<EncodePlan> {
+        EncodePlan::new(self, spec, codebooks)
+    }
+
+    /// A plan to decode frames on the device; they are not packed.
+    ///
+    /// # Errors
+    /// As [`Cuda::plan_encode`].
+    pub fn plan_decode(&self, spec: &FrameSpec) -> Result<DecodePlan> {
+        DecodePlan::new(self, spec)
+    }
+
+    pub(crate) fn bind(&self) -> Result<()> {
+        self.context.bind_to_thread().map_err(driver_error("making the context current"))
+    }
+
+    /// Device memory, for callers that have no allocator of their own.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when there is not enough.
+    pub fn allocate(&self, bytes: u64) -> Result<DeviceBytes> {
+        self.bind()?;
+        let size = usize::try_from(bytes).map_err(|_| Error::TooLarge { what: "device memory", bits: usize::BITS })?;
+        // SAFETY: freed once, on drop.
+        let address = unsafe { result::malloc_sync(size.max(1)) };
+        let address = address.map_err(driver_error(&format!("allocating {bytes} bytes of device memory")))?;
+        Ok(DeviceBytes { context: self.context.clone(), address, bytes })
+    }
+
+    /// Copies host bytes to new device memory, and waits.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn upload(&self, bytes: &[u8]) -> Result<DeviceBytes> {
+        let memory = self.allocate(bytes.len() as u64)?;
+        if !bytes.is_empty() {
+            // SAFETY: as long as the slice.
+            unsafe { result::memcpy_htod_sync(memory.address, bytes) }.map_err(driver_error("copying to the device"))?;
+        }
+        Ok(memory)
+    }
+
+    /// Copies device memory to host bytes, after everything queued on the default stream, and waits.
+    ///
+    /// # Errors
+    /// [`Error::Device`]; errors of earlier work surface here.
+    pub fn download(&self, memory: &DeviceBytes, bytes: &mut [u8]) -> Result<()> {
+        self.bind()?;
+        if bytes.len() as u64 > memory.bytes {
+            let what = "the download".to_owned();
+            return Err(Error::BufferSize { what, expected: memory.bytes, got: bytes.len() as u64 });
+        }
+        if !bytes.is_empty() {
+            // SAFETY: checked.
+            unsafe { result::memcpy_dtoh_sync(bytes, memory.address) }
+                .map_err(driver_error("copying from the device"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Device memory that is freed when it is dropped.
+#[derive(Debug)]
+pub struct DeviceBytes {
+    context: Arc<CudaContext>,
+    address: u64,
+    bytes: u64,
+}
+
+impl DeviceBytes {
+    /// Its address.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for DeviceBytes {
+    fn drop(&mut self) {
+        if self.context.bind_to_thread().is_ok() {
+            // SAFETY: allocated once. The driver waits for work that uses it.
+            let _ = unsafe { result::free_sync(self.address) };
+        }
+    }
+}
+
+/// The default stream, on which the calls over host bytes run.
+const STREAM: StreamHandle = StreamHandle(0);
+
+impl Executor for Cuda {
+    fn name(&self) -> String {
+        format!("cuda:{} ({}, {})", self.info.ordinal, self.info.name, self.target())
+    }
+
+    fn histogram(&self, dtype: Dtype, bytes: &[u8]) -> Result<Histogram> {
+        use crate::steps::{COUNTS_BYTES, has_histogram};
+        use splitzip_kernels::{dtype::Bf16, kernels::histogram, launch, tile::TAIL_BYTES};
+        if !has_histogram(dtype) || bytes.len() % dtype.bytes() != 0 || bytes.is_empty() {
+            return Reference.histogram(dtype, bytes);
+        }
+        let elements = (bytes.len() / dtype.bytes()) as u64;
+        let chunks = elements.div_ceil(crate::format::CHUNK as u64);
+        let words = self.upload(bytes)?;
+        let counts = self.upload(&[0; COUNTS_BYTES as usize])?;
+        let tail = self.allocate(TAIL_BYTES)?;
+        // SAFETY: all three live until the download below has waited.
+        let launch = unsafe {
+            histogram::Arguments::<Bf16> {
+                programs: launch::Programs { programs: chunks.min(4096) },
+                words: launch::Source::at(words.address(), words.bytes()),
+                elements,
+                samples: chunks,
+                counts: launch::Target::at(counts.address(), COUNTS_BYTES),
+                tail: launch::Target::at(tail.address(), TAIL_BYTES),
+            }
+            .launch()?
+        };
+        // SAFETY: as above.
+        unsafe { self.kernels.function(launch.entry.name)?.launch(&launch, STREAM)? };
+        let mut host = [0; COUNTS_BYTES as usize];
+        self.download(&counts, &mut host)?;
+        let counts: Vec<u64> =
+            host.chunks_exact(8).map(|count| count.try_into().map_or(0, u64::from_le_bytes)).collect();
+        Histogram::from_counts(dtype, &counts[..dtype.exponents()])
+    }
+
+    fn encode(
+        &self,
+        spec: &FrameSpec,
+        codebooks: &[CodebookChoice],
+        inputs: &[&[u8]],
+        out: &mut [u8],
+    ) -> Result<usize> {
+        write::check_encode(spec, codebooks, inputs, out)?;
+        let plan = self.plan_encode(spec, codebooks)?;
+        let frame = self.allocate(plan.max_frame_bytes())?;
+        let workspace = self.allocate(plan.workspace_bytes())?;
+        let inputs = inputs.iter().map(|input| self.upload(input)).collect::<Result<Vec<_>>>()?;
+        let addresses: Vec<u64> = inputs.iter().map(DeviceBytes::address).collect();
+        // SAFETY: everything lives until the download below has waited.
+        unsafe { plan.encode(STREAM, &addresses, frame.address(), workspace.address())? };
+        let dense = plan.layout().dense_bytes as usize;
+        self.download(&frame, &mut out[..dense])?;
+        let at = plan.layout().static_bytes as usize;
+        let words = out[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+        let end = dense as u64 + 4 * words;
+        if end > plan.max_frame_bytes() {
+            let what = "encoding".to_owned();
+            return Err(Error::Device { what, reason: format!("the device counted {words} words, which cannot be") });
+        }
+        self.bind()?;
+        if words != 0 {
+            // SAFETY: inside of the frame.
+            unsafe { result::memcpy_dtoh_sync(&mut out[dense..end as usize], frame.address() + dense as u64) }
+                .map_err(driver_error("copying the variable parts"))?;
+        }
+        Ok(end as usize)
+    }
+
+    fn decode(&self, frame: &Frame<'_>, outputs: &mut [&mut [u8]]) -> Result<()> {
+        write::check_decode(frame.layout(), outputs)?;
+        if frame.spec().flags.packed {
+            let unpacked = unpack(frame)?;
+            return self.decode(&Frame::parse(&unpacked)?, outputs);
+        }
+        let plan = self.plan_decode(frame.spec())?;
+        let device = self.upload(frame.bytes())?;
+        let workspace = self.allocate(plan.workspace_bytes())?;
+        let tensors = outputs.len();
+        let results = self.upload(&vec![0; 8 * (1 + tensors)])?;
+        let memory =
+            outputs.iter().map(|output| self.allocate(output.len() as u64)).collect::<Result<Vec<_>>>()?;
+        let addresses: Vec<u64> = memory.iter().map(DeviceBytes::address).collect();
+        let sums = if frame.spec().flags.tensor_checksums { results.address() + 8 } else { 0 };
+        let length = frame.bytes().len() as u64;
+        // SAFETY: everything lives until the downloads below have waited.
+        unsafe {
+            plan.decode(STREAM, device.address(), length, &addresses, workspace.address(), results.address(), sums)?;
+        }
+        let mut found = vec![0; 8 * (1 + tensors)];
+        self.download(&results, &mut found)?;
+        for (memory, output) in memory.iter().zip(outputs.iter_mut()) {
+            self.download(memory, output)?;
+        }
+        if found[..4] != [0; 4] {
+            Reference.decode(frame, outputs)?; // knows what is damaged
+            return Err(Error::Chunk { tensor: 0, chunk: 0, reason: "a chunk is damaged".to_owned() });
+        }
+        for (number, output) in outputs.iter().enumerate() {
+            let tensor = frame.tensor(number)?;
+            tensor.verify_chunks(0, output)?;
+            let computed = found[8 * (1 + number)..8 * (2 + number)].try_into().map_or(0, u64::from_le_bytes);
+            match tensor.checksum() {
+                Some(found) if found != computed => {
+                    return Err(Error::Checksum { tensor: number, chunk: None, found, computed });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn decode_range(&self, frame: &Frame<'_>, tensor: usize, chunks: Range<u64>, output: &mut [u8]) -> Result<()> {
+        // A range is read by hosts: it is not worth a trip to the device.
+        crate::Cpu::new().decode_range(frame, tensor, chunks, output)
+    }
+}
