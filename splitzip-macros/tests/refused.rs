@@ -1,4 +1,5 @@
-//! Every rule of `#[kernel]` and its sentence. `TRYBUILD=overwrite` blesses them.
+//! Every rule of `#[kernel]` and its sentence. `TRYBUILD=overwrite` blesses them, with the Rust version of the workspace:
+//! what stands around the sentences is the compiler's.
 
 #[test]
 fn misuse_is_answered_with_a_sentence() {

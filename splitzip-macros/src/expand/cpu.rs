@@ -91,18 +91,22 @@ fn methods(kernel: &Kernel) -> TokenStream {
     });
     quote! {
         #[cfg(not(target_arch = "nvptx64"))]
-        impl<#declared> Arguments<'_, #names> #bound {
+        impl<#declared> Arguments<'_, #names> {
             /// Runs some of the programs on this thread, in order; other threads may run others of the same arguments.
             ///
             /// # Safety
             /// [`check`](Self::check) has accepted the arguments, all memory is memory of the host, the grid has these
             /// programs, and no program runs twice at a time or shares what it writes with one that runs at the same time.
-            pub unsafe fn run(&self, programs: ::core::ops::Range<u64>) {
+            pub unsafe fn run(&self, programs: ::core::ops::Range<u64>)
+            #bound
+            {
                 unsafe { <#tuple as Member>::__run((#(#raw,)*), programs) }
             }
 
             /// Checks the arguments, and runs every program on this thread, in order.
-            pub fn run_all(&mut self) -> ::core::result::Result<(), ::splitzip_kernels::launch::ArgumentError> {
+            pub fn run_all(&mut self) -> ::core::result::Result<(), ::splitzip_kernels::launch::ArgumentError>
+            #bound
+            {
                 self.check()?;
                 let programs = #programs(&self.#grid_name);
                 unsafe { self.run(0..programs) };

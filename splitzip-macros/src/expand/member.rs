@@ -22,6 +22,9 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
             kernel.plain_name()
         ),
     };
+    let message = format!("`{{Self}}` is no member of `{}`", kernel.plain_name());
+    let note =
+        format!("the members are {}; they come from the lists of `#[kernel]`", spoken(&kernel.members));
     let tuples: Vec<_> = kernel.members.iter().map(|member| tuple(member.types())).collect();
     let members = kernel.members.iter().map(|member| implementation(kernel, member));
     let checks = kernel.members.iter().map(|member| check(kernel, member));
@@ -29,6 +32,7 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
     quote! {
         #[doc = #documentation]
         #[cfg(not(target_arch = "nvptx64"))]
+        #[diagnostic::on_unimplemented(message = #message, label = "the kernel has no such entry", note = #note)]
         pub trait Member {
             /// The entry of this member.
             const ENTRY: &'static ::splitzip_kernels::launch::Entry;
@@ -46,6 +50,18 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
         #names
         #(#checks)*
     }
+}
+
+/// `(Bf16, W3)`, `(Bf16, W4)`: as people write them.
+fn spoken(members: &[Member]) -> String {
+    let members: Vec<_> = members
+        .iter()
+        .map(|member| match member.types().map(Ident::to_string).collect::<Vec<_>>().as_slice() {
+            [one] => format!("`({one},)`"),
+            types => format!("`({})`", types.join(", ")),
+        })
+        .collect();
+    members.join(", ")
 }
 
 fn implementation(kernel: &Kernel, member: &Member) -> TokenStream {

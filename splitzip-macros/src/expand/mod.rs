@@ -107,3 +107,6 @@ fn tuple<'a>(types: impl Iterator<Item = &'a Ident>) -> TokenStream {
         types => quote!((#(#types),*)),
     }
 }
+
+#[cfg(test)]
+mod tests;

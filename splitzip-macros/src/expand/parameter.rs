@@ -58,7 +58,6 @@ pub fn arguments(kernel: &Kernel) -> TokenStream {
     let documentation = format!(" The arguments of a launch of [`{name}`](fn@super::{name}).");
     let fields = kernel.arguments.iter().map(field);
     let (checks, launch) = (checks(kernel), launch(kernel));
-    let bound = kernel.members_only();
     quote! {
         #[doc = #documentation]
         ///
@@ -69,7 +68,7 @@ pub fn arguments(kernel: &Kernel) -> TokenStream {
         }
 
         #[cfg(not(target_arch = "nvptx64"))]
-        impl<#declared> Arguments<'_, #names> #bound {
+        impl<#declared> Arguments<'_, #names> {
             #checks
             #launch
         }
@@ -124,7 +123,7 @@ fn checks(kernel: &Kernel) -> TokenStream {
 fn launch(kernel: &Kernel) -> TokenStream {
     let grid = &kernel.arguments[0];
     let (grid_name, programs) = (&grid.name, grid.as_grid("programs"));
-    let (tuple, warps) = (kernel.tuple(), u64::from(kernel.warps));
+    let (tuple, warps, bound) = (kernel.tuple(), u64::from(kernel.warps), kernel.members_only());
     let slots = kernel.arguments.iter().map(|argument| {
         let (name, slot) = (&argument.name, argument.as_argument("slot"));
         quote!(#slot(&self.#name))
@@ -133,6 +132,7 @@ fn launch(kernel: &Kernel) -> TokenStream {
         /// Checks the arguments, and describes the launch on a GPU.
         pub fn launch(&self)
             -> ::core::result::Result<::splitzip_kernels::launch::Launch, ::splitzip_kernels::launch::ArgumentError>
+        #bound
         {
             self.check()?;
             let programs = #programs(&self.#grid_name);
