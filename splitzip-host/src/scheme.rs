@@ -97,23 +97,25 @@ impl Scheme {
     /// [`Error::Pointless`] with a sentence derived from the properties of both: a dtype without an exponent, or
     /// codes that are not shorter than the exponent.
     pub fn check(self, dtype: Dtype) -> Result<()> {
+        let Some(reason) = self.why_pointless(dtype) else { return Ok(()) };
+        let allowed = Scheme::ALL.into_iter().filter(|scheme| scheme.why_pointless(dtype).is_none());
+        let allowed = allowed.map(Scheme::name).collect::<Vec<_>>().join(", ");
+        Err(Error::Pointless { dtype, scheme: self, reason, allowed })
+    }
+
+    fn why_pointless(self, dtype: Dtype) -> Option<String> {
+        let (code, exponent) = (self.code_bits(), dtype.exponent_bits());
         if self == Scheme::Stored {
-            return Ok(());
-        }
-        let reason = if !dtype.is_float() {
-            format!("{dtype} has no exponent to code")
-        } else if self.code_bits() >= dtype.exponent_bits() {
-            format!(
-                "its codes have {} bits and the exponent of {dtype} has {}, so there is nothing to gain",
-                self.code_bits(),
-                dtype.exponent_bits()
-            )
+            None
+        } else if !dtype.is_float() {
+            Some(format!("{dtype} has no exponent to code"))
+        } else if code >= exponent {
+            Some(format!(
+                "its codes have {code} bits and the exponent of {dtype} has {exponent}, so there is nothing to gain"
+            ))
         } else {
-            return Ok(());
-        };
-        let allowed: Vec<&str> =
-            Scheme::ALL.into_iter().filter(|scheme| scheme.check(dtype).is_ok()).map(Scheme::name).collect();
-        Err(Error::Pointless { dtype, scheme: self, reason, allowed: allowed.join(", ") })
+            None
+        }
     }
 }
 

@@ -156,12 +156,15 @@ fn encode_group(
 /// The base of every channel: from the mean over its elements in the group, which are `elements`. Empty without channel bases.
 fn channel_lows(tensor: &TensorLayout, input: &[u8], elements: Range<usize>) -> Vec<u8> {
     let window = Window::new(tensor.dtype, tensor.scheme);
-    let of_channel = |channel: u64| {
-        let of = elements.clone().filter(|&element| element as u64 % tensor.channels == channel);
-        let exponents = of.map(|element| tensor.dtype.split(tensor.dtype.word(input, element)).0);
-        window.low(mean(exponents))
-    };
-    (0..tensor.channels).map(of_channel).collect()
+    let channels = tensor.channels as usize;
+    let mut of_channel = vec![Vec::new(); channels];
+    if channels != 0 {
+        for element in elements {
+            let (exponent, _) = tensor.dtype.split(tensor.dtype.word(input, element));
+            of_channel[element % channels].push(exponent);
+        }
+    }
+    of_channel.into_iter().map(|exponents| window.low(mean(exponents.into_iter()))).collect()
 }
 
 /// The low end of the window of every element of the chunk that starts at element `first`. Empty without channel bases.

@@ -1,1 +1,0 @@
-//! The conformance list: to be written.

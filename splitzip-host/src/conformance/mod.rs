@@ -1,0 +1,300 @@
+//! The conformance list: what every executor must do, in one place, run on all of them.
+//!
+//! An executor conforms when it writes the bytes of the reference for every input here, and gives back every input from
+//! those bytes, in whole and by ranges. The list is a library, not a test, so that a program on a machine with a GPU can run it;
+//! it is hidden because nobody else needs it.
+
+mod inputs;
+
+pub use inputs::Content;
+
+use crate::format::{Flags, Frame, FrameSpec, GROUP, Group, RECORD_BYTES, TensorSpec, pack, unpack, write};
+use crate::{Bases, CodebookChoice, Dtype, Executor, Reference, Scheme};
+use inputs::Random;
+use std::fmt;
+
+/// One member of the product: a dtype, a scheme, and bases.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Member {
+    /// The dtype.
+    pub dtype: Dtype,
+    /// The scheme.
+    pub scheme: Scheme,
+    /// The bases.
+    pub bases: Bases,
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.dtype, self.scheme)?;
+        if self.bases == Bases::Channel { f.write_str(" channel") } else { Ok(()) }
+    }
+}
+
+/// All members that make sense and code something: 27 of them.
+pub fn members() -> Vec<Member> {
+    let mut members = Vec::new();
+    for dtype in Dtype::FLOATS {
+        for scheme in Scheme::CODED.into_iter().filter(|scheme| scheme.check(dtype).is_ok()) {
+            for bases in Bases::ALL {
+                if bases == Bases::Chunk || scheme.has_window() {
+                    members.push(Member { dtype, scheme, bases });
+                }
+            }
+        }
+    }
+    members
+}
+
+/// One input of the list.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// What it is, for messages.
+    pub name: String,
+    /// The frame that is asked for.
+    pub spec: FrameSpec,
+    /// Codebooks, none or one a tensor.
+    pub codebooks: Vec<CodebookChoice>,
+    /// Raw bytes, one a tensor.
+    pub inputs: Vec<Vec<u8>>,
+}
+
+impl Case {
+    /// A frame with one tensor.
+    pub fn new(member: Member, content: Content, shape: &[u64], flags: Flags) -> Case {
+        let spec = TensorSpec::new("t", member.dtype, member.scheme, shape).with_bases(member.bases);
+        let elements: u64 = shape.iter().product();
+        let channels = shape.last().copied().unwrap_or(1);
+        let input = content.bytes(member.dtype, elements as usize, channels as usize);
+        let name = format!("{member}, {content:?}, {shape:?}");
+        Case { name, spec: FrameSpec::new(vec![spec], flags), codebooks: Vec::new(), inputs: vec![input] }
+    }
+
+    /// The inputs as slices.
+    pub fn slices(&self) -> Vec<&[u8]> {
+        self.inputs.iter().map(Vec::as_slice).collect()
+    }
+}
+
+/// The inputs for one member.
+pub fn cases(member: Member) -> Vec<Case> {
+    const LENGTHS: [u64; 22] = [
+        0,
+        1,
+        2,
+        3,
+        7,
+        8,
+        9,
+        31,
+        32,
+        33,
+        100,
+        255,
+        256,
+        257,
+        1000,
+        1023,
+        1024,
+        1025,
+        2048,
+        2049,
+        16 * 1024,
+        17 * 1024 + 1,
+    ];
+    const ROWS: [(u64, u64); 14] = [
+        (0, 64),
+        (1, 8),
+        (3, 8),
+        (129, 8),
+        (1, 64),
+        (16, 64),
+        (17, 64),
+        (40, 24),
+        (256, 64),
+        (257, 64),
+        (300, 96),
+        (3, 1000),
+        (5, 1024),
+        (17, 1024),
+    ];
+    let shapes: Vec<Vec<u64>> = match member.bases {
+        Bases::Chunk => LENGTHS.iter().map(|&length| vec![length]).collect(),
+        Bases::Channel => ROWS.iter().map(|&(rows, channels)| vec![rows, channels]).collect(),
+    };
+    let plain = Flags::default();
+    let mut cases: Vec<Case> = Vec::new();
+    for shape in &shapes {
+        for content in
+            [Content::Plain, Content::Outliers, Content::Equal, Content::ZeroRandom, Content::Random]
+        {
+            cases.push(Case::new(member, content, shape, plain));
+        }
+    }
+    for content in Content::ALL {
+        cases.push(Case::new(member, content, &[2, 71, 64], Flags::CHECKSUMS));
+        cases.push(Case::new(member, content, &[300, 64], plain));
+    }
+    for content in [Content::Ascending, Content::Scattered] {
+        cases.push(Case::new(member, content, &[1024, 64], Flags::CHECKSUMS));
+    }
+    cases.push(several(member));
+    cases
+}
+
+/// A frame with several tensors: the member between stored ones, an empty one, and other schemes of its dtype.
+fn several(member: Member) -> Case {
+    let Member { dtype, scheme, bases } = member;
+    let tensors = vec![
+        (TensorSpec::new("bytes", Dtype::Bytes, Scheme::Stored, &[2051]), Content::Random),
+        (TensorSpec::new("first", dtype, scheme, &[37, 64]).with_bases(bases).with_id(7), Content::Plain),
+        (TensorSpec::new("empty", dtype, scheme, &[0, 64]).with_bases(bases), Content::Plain),
+        (TensorSpec::new("stored", dtype, Scheme::Stored, &[3, 5, 7]), Content::Random),
+        (TensorSpec::new("", dtype, Scheme::W3, &[4, 300]), Content::Mixed),
+        (
+            TensorSpec::new("schlüssel.0", dtype, scheme, &[2, 150, 64]).with_bases(bases).with_id(u64::MAX),
+            Content::Mixed,
+        ),
+    ];
+    let bytes = |spec: &TensorSpec, content: Content| {
+        let elements = spec.shape.iter().product::<u64>() as usize;
+        match spec.dtype {
+            Dtype::Bytes => Content::Random.bytes(Dtype::E5m2, elements, 1),
+            dtype => content.bytes(dtype, elements, 64),
+        }
+    };
+    let inputs = tensors.iter().map(|(spec, content)| bytes(spec, *content)).collect();
+    let tensors = tensors.into_iter().map(|(spec, _)| spec).collect();
+    let spec = FrameSpec { tensors, flags: Flags::CHECKSUMS, layout_id: 0x1234_5678_9abc_def0 };
+    Case { name: format!("{member}, several tensors"), spec, codebooks: Vec::new(), inputs }
+}
+
+/// What a run of the list did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Cases run.
+    pub cases: usize,
+    /// Raw bytes of them.
+    pub raw_bytes: u64,
+    /// Bytes of their frames.
+    pub frame_bytes: u64,
+}
+
+/// Runs the list for `members` on an executor.
+///
+/// # Errors
+/// What went wrong first, and in which case.
+pub fn run(executor: &dyn Executor, members: &[Member]) -> Result<Report, String> {
+    let mut report = Report::default();
+    for &member in members {
+        for case in cases(member) {
+            let frame = check(executor, &case)
+                .map_err(|error| format!("{}: {}: {error}", executor.name(), case.name))?;
+            report.cases += 1;
+            report.raw_bytes += case.inputs.iter().map(|input| input.len() as u64).sum::<u64>();
+            report.frame_bytes += frame;
+        }
+    }
+    Ok(report)
+}
+
+/// Checks one case: the bytes of the reference, and back, in whole, by ranges, from the packed form and in arrival order.
+fn check(executor: &dyn Executor, case: &Case) -> Result<u64, String> {
+    let text = |error: crate::Error| error.to_string();
+    let inputs = case.slices();
+    let expected = Reference.encode_to_vec(&case.spec, &case.codebooks, &inputs).map_err(text)?;
+    let got = executor.encode_to_vec(&case.spec, &case.codebooks, &inputs).map_err(text)?;
+    if let Some(difference) = difference(&got, &expected) {
+        return Err(format!("its frame is not that of the reference: {difference}"));
+    }
+    let frame = Frame::parse(&got).map_err(text)?;
+    check_decode(executor, &frame, case)?;
+    check_ranges(executor, &frame, case)?;
+
+    let packed = pack(&frame).map_err(text)?;
+    let unpacked = unpack(&Frame::parse(&packed).map_err(text)?).map_err(text)?;
+    if let Some(difference) = difference(&unpacked, &got) {
+        return Err(format!("packing and unpacking changes it: {difference}"));
+    }
+    let arrived = in_arrival_order(&frame);
+    check_decode(executor, &Frame::parse(&arrived).map_err(text)?, case)
+        .map_err(|error| format!("arrival: {error}"))?;
+    Ok(got.len() as u64)
+}
+
+fn check_decode(executor: &dyn Executor, frame: &Frame<'_>, case: &Case) -> Result<(), String> {
+    let mut outputs: Vec<Vec<u8>> = case.inputs.iter().map(|input| vec![0xa5; input.len()]).collect();
+    let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
+    executor.decode(frame, &mut slices).map_err(|error| error.to_string())?;
+    for (t, (output, input)) in outputs.iter().zip(&case.inputs).enumerate() {
+        if let Some(difference) = difference(output, input) {
+            return Err(format!("decoding does not give tensor {t} back: {difference}"));
+        }
+    }
+    Ok(())
+}
+
+/// The first chunk, the last one, and some in the middle, each alone.
+fn check_ranges(executor: &dyn Executor, frame: &Frame<'_>, case: &Case) -> Result<(), String> {
+    for tensor in frame.tensors() {
+        let (t, layout) = (tensor.number(), tensor.layout());
+        let (chunks, chunk_bytes) = (layout.chunks, layout.chunk_bytes());
+        for range in [0..chunks.min(1), chunks.saturating_sub(1)..chunks, chunks / 3..chunks - chunks / 4] {
+            let byte = |chunk: u64| (chunk * chunk_bytes).min(layout.bytes) as usize;
+            let input = &case.inputs[t][byte(range.start)..byte(range.end)];
+            let mut output = vec![0xa5; input.len()];
+            let result = executor.decode_range(frame, t, range.clone(), &mut output);
+            result.map_err(|error| format!("chunks {range:?}: {error}"))?;
+            if let Some(difference) = difference(&output, input) {
+                return Err(format!(
+                    "decoding chunks {range:?} of tensor {t} does not give them back: {difference}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where two strings of bytes differ, in words.
+fn difference(got: &[u8], expected: &[u8]) -> Option<String> {
+    if got == expected {
+        return None;
+    }
+    let at = got.iter().zip(expected).position(|(a, b)| a != b);
+    Some(match at {
+        Some(at) => format!("byte {at} is {:#04x} instead of {:#04x}", got[at], expected[at]),
+        None => format!("{} bytes instead of {}", got.len(), expected.len()),
+    })
+}
+
+/// The same frame as an encoder in arrival order might have written it: its groups in some other order.
+pub fn in_arrival_order(frame: &Frame<'_>) -> Vec<u8> {
+    let spec = FrameSpec { flags: Flags { arrival: true, ..frame.spec().flags }, ..frame.spec().clone() };
+    let layout = frame.layout();
+    let bytes = frame.bytes();
+    let dense = layout.dense_bytes as usize;
+    let mut out = bytes[..dense].to_vec();
+    let head = write::static_bytes(&spec, layout);
+    out[..head.len()].copy_from_slice(&head);
+    let mut groups: Vec<(usize, u64)> = Vec::new();
+    for tensor in frame.tensors() {
+        groups.extend((0..tensor.layout().groups).map(|group| (tensor.number(), group)));
+        let at = layout.static_bytes as usize + 32 * (1 + tensor.number());
+        out[at..at + 8].fill(0);
+    }
+    let mut random = Random(groups.len() as u64);
+    groups.sort_by_cached_key(|_| random.next());
+    let mut start = 0u64;
+    for (t, group) in groups {
+        let record = frame.tensors().nth(t).map(|tensor| tensor.group(group));
+        let record = record.unwrap_or(Group { start: 0, entries: [0; GROUP] });
+        let from = dense + 4 * record.start as usize;
+        out.extend(&bytes[from..from + 4 * record.words() as usize]);
+        let at = (layout.tensors[t].directory_at + RECORD_BYTES * group) as usize;
+        out[at..at + 8].copy_from_slice(&start.to_le_bytes());
+        start += record.words();
+    }
+    // The layout is that of the same description: sealing cannot fail.
+    let _ = write::seal_dynamic(layout, &mut out);
+    out
+}
