@@ -203,6 +203,9 @@ pub enum Error {
     /// A buffer that a kernel would not survive.
     #[error("{0}")]
     Argument(#[from] splitzip_kernels::launch::ArgumentError),
+    /// Something wrong with a file around the frames.
+    #[error(transparent)]
+    File(#[from] crate::file::FileError),
     /// An error of the operating system.
     #[error(transparent)]
     Io(#[from] std::io::Error),

@@ -6,6 +6,7 @@
 //!
 //! - the runtime descriptions: [`Dtype`], [`Scheme`], [`Codebook`], [`Histogram`];
 //! - the frame format ([`format`](mod@format)), specified in `docs/format.md`;
+//! - `.spz` files ([`file`](mod@file)), specified in `docs/files.md`;
 //! - the [`Executor`] trait, and [`Reference`], the naive executor that says what is right.
 //!
 //! ```
@@ -30,6 +31,7 @@ pub mod cuda;
 mod dtype;
 mod error;
 mod executor;
+pub mod file;
 pub mod format;
 pub mod reference;
 mod sample;

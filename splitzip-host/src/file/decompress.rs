@@ -1,0 +1,131 @@
+//! `.spz` back to the original, and proofs that this works. While a frame is decoded, the one before it is hashed and handed on.
+
+use super::compress::join;
+use super::{FileError, Progress, Reader};
+use crate::format::Frame;
+use crate::{Executor, Result};
+use sha2::{Digest, Sha256};
+use std::io::Write;
+use std::thread;
+
+/// Restores the original, byte for byte.
+///
+/// Checksums of tensors and the SHA-256 of the whole are compared on the way: when this returns an error, what was
+/// written is not the original.
+///
+/// # Errors
+/// Damage of any kind, what the executor does not have, what the output returns, what `progress` returns.
+pub fn decompress(
+    executor: &dyn Executor,
+    reader: &mut Reader<'_>,
+    mut output: impl Write + Send,
+    progress: Progress<'_>,
+) -> Result<()> {
+    restore(executor, reader, progress, &mut |_, bytes| Ok(output.write_all(bytes)?))?;
+    Ok(output.flush()?)
+}
+
+/// Proves that the file restores to the bytes whose SHA-256 it holds.
+///
+/// # Errors
+/// As [`decompress`].
+pub fn verify(executor: &dyn Executor, reader: &mut Reader<'_>, progress: Progress<'_>) -> Result<()> {
+    restore(executor, reader, progress, &mut |_, _| Ok(()))
+}
+
+/// Proves that the file restores to `original`.
+///
+/// # Errors
+/// [`FileError::Differs`] with the first byte that does not, and as [`decompress`].
+pub fn verify_against(
+    executor: &dyn Executor,
+    reader: &mut Reader<'_>,
+    original: &[u8],
+    progress: Progress<'_>,
+) -> Result<()> {
+    let (restored, given) = (reader.header().raw_bytes, original.len() as u64);
+    let contents = reader.contents()?;
+    let tensor =
+        |at| contents.as_ref().and_then(|contents| contents.tensor_at(at)).map(|tensor| tensor.name.clone());
+    restore(executor, reader, progress, &mut |raw_at, bytes| {
+        let expected = original.get(raw_at as usize..).unwrap_or(&[]);
+        let same = expected.len().min(bytes.len());
+        if bytes[..same] == expected[..same] {
+            return Ok(());
+        }
+        let offset = bytes.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(same);
+        let at = raw_at + offset as u64;
+        let reason =
+            format!("{:#04x} is restored, {:#04x} is in the other file", bytes[offset], expected[offset]);
+        Err(FileError::Differs { at, tensor: tensor(at), reason }.into())
+    })?;
+    if restored != given {
+        let reason = format!("{restored} bytes are restored, the other file has {given}");
+        return Err(FileError::Differs { at: restored.min(given), tensor: None, reason }.into());
+    }
+    Ok(())
+}
+
+/// Decodes all frames in order; `sink` gets raw bytes with their place. At most two frames are in memory.
+fn restore(
+    executor: &dyn Executor,
+    reader: &mut Reader<'_>,
+    progress: Progress<'_>,
+    sink: &mut (dyn FnMut(u64, &[u8]) -> Result<()> + Send),
+) -> Result<()> {
+    let mut digest = Sha256::new();
+    let (mut next, mut ready) = (Vec::new(), Vec::new());
+    let mut ready_at = 0;
+    for frame in 0..=reader.frames().len() {
+        let record = reader.frames().get(frame).copied();
+        thread::scope(|scope| {
+            let hashed = thread::Builder::new()
+                .name("hash".to_owned())
+                .spawn_scoped(scope, || digest.update(&ready))?;
+            let sunk = thread::Builder::new()
+                .name("write".to_owned())
+                .spawn_scoped(scope, || sink(ready_at, &ready))?;
+            let decoded = (|| match record {
+                Some(_) => {
+                    let bytes = reader.frame_bytes(frame)?;
+                    decode(executor, &reader.parse(frame, &bytes)?, frame, &mut next)
+                }
+                None => Ok(()),
+            })();
+            join(hashed);
+            join(sunk)?;
+            decoded
+        })?;
+        progress(ready_at + ready.len() as u64)?;
+        std::mem::swap(&mut next, &mut ready);
+        ready_at = record.map_or(ready_at, |record| record.raw_at);
+    }
+    let (found, computed) = (hexadecimal(reader.sha256()), hexadecimal(&digest.finalize()));
+    if found == computed { Ok(()) } else { Err(FileError::Digest { found, computed }.into()) }
+}
+
+/// Decodes frame number `number` into `out`, whose size becomes that of the raw bytes.
+///
+/// The frame limit, at most 256 MiB, bounds it: [`Reader::parse`] has compared the frame with the index.
+pub(crate) fn decode(
+    executor: &dyn Executor,
+    frame: &Frame<'_>,
+    number: usize,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    out.resize(frame.layout().raw_bytes as usize, 0);
+    let mut outputs = Vec::with_capacity(frame.len());
+    let mut rest = &mut out[..];
+    for piece in &frame.layout().tensors {
+        let (output, behind) = rest.split_at_mut(piece.bytes as usize);
+        outputs.push(output);
+        rest = behind;
+    }
+    let wrap = |source| FileError::Frame { frame: number as u64, source: Box::new(source) }.into();
+    executor.decode(frame, &mut outputs).map_err(wrap)
+}
+
+/// The digits of a digest.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,85 @@
+//! Input files, mapped into memory: larger than memory is fine, the system reads and drops pages as they are used.
+
+use super::FileError;
+use crate::Result;
+use std::fs::{File, Metadata};
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// A regular file mapped for reading.
+#[derive(Debug)]
+pub struct Mapped {
+    /// `None` for an empty file, which cannot be mapped.
+    map: Option<memmap2::Mmap>,
+    file: File,
+    path: PathBuf,
+    opened: (u64, Option<SystemTime>),
+}
+
+impl Mapped {
+    /// Opens and maps a file.
+    ///
+    /// # Errors
+    /// [`FileError::Io`], and [`FileError::NotRegular`] for a directory, a device or a pipe.
+    pub fn open(path: &Path) -> Result<Mapped> {
+        // A pipe would block in open, so look first; look again at what was opened.
+        check_regular(path, &std::fs::metadata(path).map_err(FileError::io("open", path))?)?;
+        let file = File::open(path).map_err(FileError::io("open", path))?;
+        let metadata = file.metadata().map_err(FileError::io("open", path))?;
+        check_regular(path, &metadata)?;
+        let map = if metadata.len() == 0 {
+            None
+        } else {
+            // SAFETY: the bytes of a mapped file may change when somebody else writes to it. They are only ever read as
+            // bytes, every length is checked against the size of the map, and `check_unchanged` refuses what was made
+            // of a file that changed. A file that is made shorter meanwhile ends this process with SIGBUS, before it has
+            // replaced any target.
+            let map = unsafe { memmap2::Mmap::map(&file) }.map_err(FileError::io("map", path))?;
+            #[cfg(unix)]
+            let _ = map.advise(memmap2::Advice::Sequential);
+            Some(map)
+        };
+        Ok(Mapped { map, opened: stamp(&metadata), file, path: path.to_owned() })
+    }
+
+    /// The path that was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Says whether size and time of the file are still those that it had when it was opened.
+    ///
+    /// # Errors
+    /// [`FileError::Changed`].
+    pub fn check_unchanged(&self) -> Result<()> {
+        let metadata = self.file.metadata().map_err(FileError::io("look at", &self.path))?;
+        if stamp(&metadata) == self.opened {
+            Ok(())
+        } else {
+            Err(FileError::Changed { path: self.path.clone() }.into())
+        }
+    }
+}
+
+impl Deref for Mapped {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.map.as_deref().unwrap_or(&[])
+    }
+}
+
+fn stamp(metadata: &Metadata) -> (u64, Option<SystemTime>) {
+    (metadata.len(), metadata.modified().ok())
+}
+
+/// Refuses everything that is no regular file.
+pub(crate) fn check_regular(path: &Path, metadata: &Metadata) -> Result<()> {
+    let what = match metadata {
+        metadata if metadata.is_file() => return Ok(()),
+        metadata if metadata.is_dir() => "a directory",
+        _ => "a device, pipe or socket",
+    };
+    Err(FileError::NotRegular { path: path.to_owned(), what }.into())
+}

@@ -1,0 +1,105 @@
+//! Output files: written beside their target, and renamed when all is well.
+//!
+//! So a target is either what it was before or complete and on disk, whatever happens in between.
+
+use super::FileError;
+use super::mapped::check_regular;
+use crate::Result;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// A file that is being written, under another name, in the directory of its target. Dropped without
+/// [`Target::commit`], it is removed and the target is as it was.
+#[derive(Debug)]
+pub struct Target {
+    file: NamedTempFile,
+    directory: PathBuf,
+    path: PathBuf,
+    replace: bool,
+}
+
+impl Target {
+    /// Starts a file. A link is followed, so that what it points to is replaced. `replace` allows an existing target.
+    ///
+    /// # Errors
+    /// [`FileError::Exists`], [`FileError::NotRegular`], [`FileError::NoDirectory`], [`FileError::Io`].
+    pub fn create(path: &Path, replace: bool) -> Result<Target> {
+        let given = path;
+        let path = match fs::metadata(path) {
+            Ok(metadata) => {
+                check_regular(path, &metadata)?;
+                if !replace {
+                    return Err(FileError::Exists { path: path.to_owned() }.into());
+                }
+                fs::canonicalize(path).map_err(FileError::io("open", path))?
+            }
+            // A dangling link exists too; renaming would replace the link itself.
+            Err(_) if !replace && fs::symlink_metadata(path).is_ok() => {
+                return Err(FileError::Exists { path: path.to_owned() }.into());
+            }
+            Err(_) => path.to_owned(),
+        };
+        let Some(name) = path.file_name() else {
+            return Err(FileError::NotRegular { path, what: "a directory" }.into());
+        };
+        let directory = match path.parent() {
+            Some(directory) if !directory.as_os_str().is_empty() => directory.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        if !directory.exists() {
+            return Err(FileError::NoDirectory { path: directory }.into());
+        }
+        let mut prefix = OsString::from(".");
+        prefix.push(name);
+        prefix.push(".");
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(&prefix).suffix(".tmp");
+        // An ordinary file, as the umask wants it, and not a private one.
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let file = builder.tempfile_in(&directory).map_err(|error| {
+            // The text of the crate's error names the temporary; what counts is the directory.
+            let source = error.raw_os_error().map_or(error, io::Error::from_raw_os_error);
+            FileError::Io { action: "create", path: given.to_owned(), source }
+        })?;
+        Ok(Target { file, directory, path, replace })
+    }
+
+    /// The file to write to.
+    pub fn file(&mut self) -> &mut File {
+        self.file.as_file_mut()
+    }
+
+    /// Where it is until it is committed.
+    pub fn temporary(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Waits until everything is on disk, and gives the file the name of its target.
+    ///
+    /// # Errors
+    /// [`FileError::Exists`] when somebody else made the target meanwhile, [`FileError::Io`].
+    pub fn commit(self) -> Result<()> {
+        self.file.as_file().sync_all().map_err(FileError::io("write", &self.path))?;
+        let persisted = if self.replace {
+            self.file.persist(&self.path)
+        } else {
+            self.file.persist_noclobber(&self.path)
+        };
+        persisted.map_err(|error| match error.error.kind() {
+            io::ErrorKind::AlreadyExists => FileError::Exists { path: self.path.clone() },
+            _ => FileError::Io {
+                action: "rename the finished file to",
+                path: self.path.clone(),
+                source: error.error,
+            },
+        })?;
+        // The new name must survive a power failure as well. Some file systems cannot do this; the file is complete all the same.
+        #[cfg(unix)]
+        let _ = File::open(&self.directory).and_then(|directory| directory.sync_all());
+        Ok(())
+    }
+}
