@@ -191,6 +191,11 @@ impl<'a> Target<'a> {
 }
 
 /// What may stand in the signature of a kernel.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an argument of a kernel",
+    label = "does not cross a launch",
+    note = "take memory as `In<..>` or `Out<..>`, a number as `u32`"
+)]
 pub trait Argument: Copy {
     /// What crosses the launch: `*const u8`, `*mut u8`, `u32` or `u64`.
     type Raw: Copy;
@@ -213,6 +218,11 @@ pub trait Argument: Copy {
 }
 
 /// The first argument of every kernel: how many programs there are, over how many elements.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no grid, and the second parameter of a kernel is one",
+    label = "does not say how many programs run",
+    note = "put `chunks: Chunks` in front of this parameter, for example"
+)]
 pub trait Grid: Argument {
     /// Programs.
     fn programs(host: &Self::Host<'_>) -> u64;

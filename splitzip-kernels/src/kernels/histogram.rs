@@ -11,7 +11,7 @@ use crate::launch::Chunks;
 /// Counts the exponents of `samples` of the chunks of a tensor of `elements` elements: chunk `i * chunks / samples` for `i` below `samples`.
 ///
 /// Adds to the 256 counters (u64) of `counts`. Programs share the samples among themselves in turns.
-#[kernel(dtype = [Bf16], warps = 8, blocks = 4, shared = 1024)]
+#[kernel(dtype = [Bf16], warps = 8, blocks = 3, shared = 1024)]
 pub fn histogram<D: Dtype>(
     program: &Program,
     programs: Programs,
