@@ -18,9 +18,9 @@ use crate::{
     config::{Package, TargetConfig},
     error::{Error, Result},
     home::Home,
-    process,
+    offline, process,
     ptx::{Bounds, Param, lint, module::Module, stamp::Stamp},
-    toolchain::{LibraryOrigin, Toolchain},
+    toolchain::Toolchain,
 };
 
 /// One entry of a kernel crate, for one target.
@@ -153,9 +153,10 @@ impl Build {
             None => Toolchain::find_in(self.home.clone().unwrap_or_else(|| Home::around(package.folder())))?,
         };
         let core = toolchain.library.hash()?;
+        let library = offline::view(&toolchain.library.path, &core, &toolchain.home.folder().join("build"))?;
         let mut entries = Vec::new();
         for target in self.chosen(package)? {
-            entries.extend(self.run_target(package, &toolchain, &core, &target)?);
+            entries.extend(self.run_target(&Job { build: self, package, toolchain: &toolchain, target: &target, library: &library }, &core)?);
         }
         Ok(entries)
     }
@@ -186,8 +187,8 @@ impl Build {
         self.targets.iter().map(choose).collect()
     }
 
-    fn run_target(&self, package: &Package, toolchain: &Toolchain, core: &str, target: &TargetConfig) -> Result<Vec<Entry>> {
-        let job = Job { build: self, package, toolchain, target };
+    fn run_target(&self, job: &Job, core: &str) -> Result<Vec<Entry>> {
+        let Job { package, toolchain, target, .. } = job;
         let text = job.compile()?;
         let wrong = |message| Error::Ptx { target: target.arch.to_string(), message };
         let module = Module::parse(&text).map_err(wrong)?;
@@ -249,6 +250,7 @@ struct Job<'a> {
     package: &'a Package,
     toolchain: &'a Toolchain,
     target: &'a TargetConfig,
+    library: &'a Path,
 }
 
 impl Job<'_> {
@@ -294,7 +296,7 @@ impl Job<'_> {
     }
 
     fn cargo(&self, folder: &Path) -> std::process::Command {
-        let Self { build, package, toolchain, target: _ } = self;
+        let Self { build, package, toolchain, .. } = self;
         let mut cargo = process::clean(&toolchain.compiler.cargo);
         cargo.args(["rustc", "--release", "--lib", "--crate-type", "lib", "--target", "nvptx64-nvidia-cuda", "-Zbuild-std=core"]);
         cargo.args(["--color", "never", "--manifest-path"]).arg(&package.manifest).args(["--package", &package.name]);
@@ -315,9 +317,8 @@ impl Job<'_> {
         for (_, variable, value) in PROFILE {
             cargo.env(format!("CARGO_PROFILE_RELEASE_{variable}"), value);
         }
-        if toolchain.library.origin != LibraryOrigin::Toolchain {
-            cargo.env("__CARGO_TESTS_ONLY_SRC_ROOT", &toolchain.library.path);
-        }
+        // Cargo's own tests use it to put another library under `-Zbuild-std`; there is no other way to name one.
+        cargo.env("__CARGO_TESTS_ONLY_SRC_ROOT", self.library);
         cargo
     }
 

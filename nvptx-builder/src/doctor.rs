@@ -58,7 +58,8 @@ pub fn diagnose(home: &Home) -> Diagnosis {
     let mut needs = vec![match &compiler {
         Ok(compiler) => {
             let version = format!("{} ({})", compiler.version.release, &pins::COMPILER_COMMIT[..9]);
-            Need::found("compiler", version, &compiler.rustc, format!("toolchain `{}`", compiler.name))
+            let origin = if compiler.is_rustups() { format!("toolchain `{}`", compiler.name) } else { "on the path".into() };
+            Need::found("compiler", version, &compiler.rustc, origin)
         }
         Err(error) => Need::missing("compiler", error),
     }];

@@ -10,6 +10,7 @@
 //!     cuda/bin/             ptxas, nvdisasm, cuobjdump
 //!     cuda/ORIGIN.txt       where they came from
 //!     build/<target>/       cargo's folder for each target
+//!     build/library-<hash>/ a view of the library that needs no registry
 //!     ptx/<package>/        what `build` writes when no folder is named
 //! ```
 

@@ -29,6 +29,7 @@ pub mod error;
 pub mod hash;
 pub mod home;
 pub mod occupancy;
+pub mod offline;
 pub mod pins;
 mod process;
 pub mod ptx;

@@ -33,6 +33,9 @@ pub struct Compiler {
     pub version: CompilerVersion,
 }
 
+/// The name of a compiler that is no toolchain of rustup's.
+const ON_PATH: &str = "rustc";
+
 /// What `rustc -vV` says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -69,6 +72,11 @@ impl CompilerVersion {
 }
 
 impl Compiler {
+    /// Was it found through rustup?
+    pub fn is_rustups(&self) -> bool {
+        self.name != ON_PATH
+    }
+
     /// Looks through rustup's toolchains, then at plain `rustc`.
     pub fn find() -> Result<Self> {
         Self::rustup().into_iter().chain([String::new()]).find_map(|name| Self::named(&name)).ok_or_else(|| Error::Missing {
@@ -106,7 +114,7 @@ impl Compiler {
             let path = sysroot.join("bin").join(format!("{name}{}", env::consts::EXE_SUFFIX));
             if path.is_file() { path } else { PathBuf::from(name) }
         };
-        let name = if name.is_empty() { "rustc".to_owned() } else { name.to_owned() };
+        let name = if name.is_empty() { ON_PATH.to_owned() } else { name.to_owned() };
         Some(Self { name, rustc: binary("rustc"), cargo: binary("cargo"), sysroot, version })
     }
 }
@@ -159,10 +167,13 @@ impl Library {
             Some(path) => Ok(Self { path, origin: LibraryOrigin::Setup }),
             None => Err(Error::Missing {
                 what: "the standard library's sources (rust-src)".into(),
-                hint: format!(
-                    "type `rustup component add rust-src --toolchain {}`, or `nvptx-builder setup`, which also knows Debian's package",
-                    compiler.map_or(pins::TOOLCHAIN_NAME, |compiler| &compiler.name)
-                ),
+                hint: match compiler {
+                    Some(compiler) if !compiler.is_rustups() => "type `nvptx-builder setup`, which takes Debian's package".into(),
+                    _ => format!(
+                        "type `rustup component add rust-src --toolchain {}`, or `nvptx-builder setup`, which also knows Debian's package",
+                        compiler.map_or(pins::TOOLCHAIN_NAME, |compiler| &compiler.name)
+                    ),
+                },
             }),
         }
     }

@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use super::{finish, offline, sources, workshop};
+use super::{finish, sources, workshop};
 use crate::{
     error::{Error, Result},
     home::Home,
@@ -37,7 +37,6 @@ pub fn bring(home: &Home) -> Result<Brought> {
                 Ok(version) => {
                     unpack(workshop.path())?;
                     let made = workshop.path().join("rust-src");
-                    offline::patch(&made.join("library"))?;
                     let origin = format!("{} {version} of Debian, suite {suite}\n", pins::LIBRARY_PACKAGE);
                     let note = made.join("ORIGIN.txt");
                     fs::write(&note, origin).map_err(Error::io("write", &note))?;
@@ -171,7 +170,7 @@ fn unpack(folder: &Path) -> Result<()> {
     let mut archive =
         Command::new("dpkg-deb").arg("--fsys-tarfile").arg(&package).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(start)?;
     let mut tar = Command::new("tar");
-    tar.arg("-x").arg("-C").arg(&made).args(["--no-same-owner", "--strip-components=4", "--wildcards"]);
+    tar.arg("-x").arg("-C").arg(&made).args(["--no-same-owner", "--strip-components=4", "--wildcards", "--no-wildcards-match-slash"]);
     tar.args(["./usr/src/rustc-*/library", "./usr/src/rustc-*/COPYRIGHT", "./usr/src/rustc-*/LICENSE-*"]);
     if let Some(stdout) = archive.stdout.take() {
         tar.stdin(stdout);

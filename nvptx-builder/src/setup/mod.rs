@@ -5,7 +5,6 @@
 //! leaves nothing that looks finished; what is there already is not touched.
 
 pub mod debian;
-pub mod offline;
 pub mod sources;
 pub mod wheels;
 
@@ -69,7 +68,7 @@ fn library(compiler: &Compiler, home: &Home, say: &mut dyn FnMut(&str)) -> Resul
         return Ok(());
     }
     let mut tried = Vec::new();
-    if compiler.name != "rustc" {
+    if compiler.is_rustups() {
         let mut command = process::clean("rustup");
         command.args(["component", "add", "rust-src", "--toolchain", &compiler.name]);
         match process::stdout(&mut command).and_then(|_| Library::find(Some(compiler), home)) {
@@ -104,8 +103,11 @@ fn library(compiler: &Compiler, home: &Home, say: &mut dyn FnMut(&str)) -> Resul
     }
 }
 
-/// The toolchain's component names its dependencies but does not hold them: with cargo's cache filled, later builds need no network.
+/// A component that does not hold the sources of its dependencies: with cargo's cache filled, later builds need no network.
 fn fetch(compiler: &Compiler, library: &Library, say: &mut dyn FnMut(&str)) {
+    if library.path.join("vendor").is_dir() {
+        return;
+    }
     let mut command = process::clean(&compiler.cargo);
     command.env("RUSTC", &compiler.rustc).args(["fetch", "--locked", "--manifest-path"]).arg(library.path.join("Cargo.toml"));
     if let Err(error) = process::stdout(&mut command) {
