@@ -61,7 +61,7 @@ impl<const N: usize> Extent for Update<N> {
     fn bytes(_: u64) -> u64 {
         N as u64
     }
-    const ALIGN: u64 = 8;
+    const ALIGN: u64 = if N < 8 { 4 } else { 8 };
 }
 memory_arguments! { target [const N: usize] Update<N> = Update; }
 
