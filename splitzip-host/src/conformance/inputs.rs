@@ -29,7 +29,7 @@ pub enum Content {
     FewZeros,
     /// Infinities and NaNs with all payloads, among plain elements.
     NotNumbers,
-    /// Plain chunks, equal chunks and random chunks in turns.
+    /// A plain chunk, an equal one, one with zeros and a random one in turns: all modes.
     Mixed,
     /// All words of the dtype in ascending order, again and again.
     Ascending,
@@ -88,9 +88,10 @@ impl Content {
             Content::FewZeros => zero((noise >> 40) % 50 == 0),
             Content::NotNumbers if noise >> 40 & 1 == 1 => plain | dtype.join(u8::MAX, 0) & mask,
             Content::NotNumbers => plain,
-            Content::Mixed => match element / 1024 % 3 {
+            Content::Mixed => match element / 1024 % 4 {
                 0 => plain,
                 1 => 0x3f80 & mask,
+                2 => zero(noise >> 40 & 1 == 1),
                 _ => (noise >> 32) as u16 & mask,
             },
             Content::Ascending => element as u16 & mask,

@@ -78,49 +78,24 @@ impl Case {
 
 /// The inputs for one member.
 pub fn cases(member: Member) -> Vec<Case> {
-    const LENGTHS: [u64; 22] = [
-        0,
-        1,
-        2,
-        3,
-        7,
-        8,
-        9,
-        31,
-        32,
-        33,
-        100,
-        255,
-        256,
-        257,
-        1000,
-        1023,
-        1024,
-        1025,
-        2048,
-        2049,
-        16 * 1024,
-        17 * 1024 + 1,
-    ];
-    const ROWS: [(u64, u64); 14] = [
-        (0, 64),
-        (1, 8),
-        (3, 8),
-        (129, 8),
-        (1, 64),
-        (16, 64),
-        (17, 64),
-        (40, 24),
-        (256, 64),
-        (257, 64),
-        (300, 96),
-        (3, 1000),
-        (5, 1024),
-        (17, 1024),
-    ];
+    let rows =
+        |channels: u64, rows: &[u64]| rows.iter().map(|&rows| vec![rows, channels]).collect::<Vec<_>>();
     let shapes: Vec<Vec<u64>> = match member.bases {
-        Bases::Chunk => LENGTHS.iter().map(|&length| vec![length]).collect(),
-        Bases::Channel => ROWS.iter().map(|&(rows, channels)| vec![rows, channels]).collect(),
+        Bases::Chunk => {
+            let around = |length: u64| length - 1..length + 2;
+            let lengths =
+                (0..4).chain(around(8)).chain(around(32)).chain([100]).chain(around(256)).chain([1000]);
+            lengths.chain(around(1024)).chain(around(2048)).map(|length| vec![length]).collect()
+        }
+        Bases::Channel => [
+            rows(8, &[0, 1, 3, 129]),
+            rows(24, &[40]),
+            rows(64, &[1, 16, 17]),
+            rows(96, &[30]),
+            rows(1000, &[3]),
+            rows(1024, &[2]),
+        ]
+        .concat(),
     };
     let plain = Flags::default();
     let mut cases: Vec<Case> = Vec::new();
@@ -133,7 +108,12 @@ pub fn cases(member: Member) -> Vec<Case> {
     }
     for content in Content::ALL {
         cases.push(Case::new(member, content, &[2, 71, 64], Flags::CHECKSUMS));
-        cases.push(Case::new(member, content, &[300, 64], plain));
+    }
+    for content in [Content::Plain, Content::Mixed, Content::ZeroHalves] {
+        // One whole group; a group and a chunk; a row of channels that no group is a multiple of.
+        for shape in [[16, 1024], [17, 1024], [300, 96]] {
+            cases.push(Case::new(member, content, &shape, plain));
+        }
     }
     for content in [Content::Ascending, Content::Scattered] {
         cases.push(Case::new(member, content, &[1024, 64], Flags::CHECKSUMS));

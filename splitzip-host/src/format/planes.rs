@@ -5,6 +5,7 @@
 //! and every short chunk, is in element order.
 
 use super::CHUNK;
+use std::sync::LazyLock;
 
 /// How the bits of a plane lie.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -72,7 +73,12 @@ pub const fn coding_place(element: usize) -> usize {
 
 /// The elements of a chunk of `elements` elements in coding order.
 pub fn coding_order(elements: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..elements).collect();
-    order.sort_by_key(|&element| coding_place(element));
-    order
+    static ORDER: LazyLock<[usize; CHUNK]> = LazyLock::new(|| {
+        let mut order = [0; CHUNK];
+        for element in 0..CHUNK {
+            order[coding_place(element)] = element;
+        }
+        order
+    });
+    ORDER.iter().copied().filter(|&element| element < elements).collect()
 }

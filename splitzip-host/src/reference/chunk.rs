@@ -88,19 +88,21 @@ impl Coder {
             variable.push(window.low(mean).into(), 8);
         }
         let low = |element: usize| if own { window.low(mean) } else { lows[element] };
-        let value = |element: usize| window.value(low(element), zeros, exponents[element]);
+        let value = |(element, &exponent): (usize, &u8)| window.value(low(element), zeros, exponent);
+        let values: Vec<u8> = exponents.iter().enumerate().map(value).collect();
 
         let [first, more @ ..] = window.levels() else { unreachable!("every window has a level") };
-        let codes = (0..exponents.len()).map(|element| first.code(value(element))).collect();
+        let codes = values.iter().map(|&value| first.code(value)).collect();
         let mut marked = coding_order(exponents.len());
-        marked.retain(|&element| first.value(first.code(value(element))).is_none());
+        marked.retain(|&element| first.value(first.code(values[element])).is_none());
         for level in more {
+            let level_codes: Vec<u8> = marked.iter().map(|&element| level.code(values[element])).collect();
             for bit in 0..level.bits {
-                for &element in &marked {
-                    variable.push(u32::from(level.code(value(element)) >> bit), 1);
+                for code in &level_codes {
+                    variable.push(u32::from(code >> bit), 1);
                 }
             }
-            marked.retain(|&element| level.value(level.code(value(element))).is_none());
+            marked.retain(|&element| level.value(level.code(values[element])).is_none());
         }
         variable.fill(8);
         for &element in &marked {

@@ -148,3 +148,74 @@ pub fn mean(exponents: impl Iterator<Item = u8>) -> u8 {
     let (sum, count) = exponents.fold((0u64, 0u64), |(sum, count), e| (sum + u64::from(e), count + 1));
     sum.checked_div(count).unwrap_or(0) as u8
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCHEMES: [Scheme; 3] = [Scheme::W3, Scheme::W2x3, Scheme::W2x2x3];
+
+    /// What the specification says a GPU may compute on the bit planes of a value is what the tables say.
+    #[test]
+    fn codes_are_logic_operations_on_planes() {
+        for value in 0..=13u8 {
+            let [v0, v1, v2, v3] = [0, 1, 2, 3].map(|bit| value >> bit & 1 != 0);
+            let number = |bits: &[bool]| bits.iter().rev().fold(0, |n, &bit| n << 1 | u8::from(bit));
+            if value <= 10 {
+                let [first, second] = W2X3;
+                let codes = [v0 & v2, v1 & v2];
+                assert_eq!(first.code(value), number(&codes));
+                if !(codes[0] | codes[1]) {
+                    assert_eq!(second.code(value), number(&[v0 | v2, v1 | v2, v3 | v2]));
+                    assert_eq!(second.value(second.code(value)).is_none(), v3 & v1);
+                }
+            }
+            let [first, second, third] = W2X2X3;
+            let beyond = [v2 | !v3, !(v1 & (v2 | v3))];
+            let codes = [v0 | beyond[0], v1 | beyond[0]];
+            assert_eq!(first.code(value), number(&codes));
+            if codes[0] & codes[1] {
+                let codes = [(v0 & !v3) | beyond[1], v3 | beyond[1]];
+                assert_eq!(second.code(value), number(&codes));
+                if codes[0] & codes[1] {
+                    assert_eq!(third.code(value), number(&[v0, v1 | v3, v2]));
+                    assert_eq!(third.value(third.code(value)).is_none(), v3 & v2 & v0);
+                }
+            }
+        }
+    }
+
+    /// Every exponent is outside, or comes back from its value; with and without zeros, for every base.
+    #[test]
+    fn values_come_back() {
+        for (dtype, scheme) in Dtype::FLOATS.into_iter().flat_map(|dtype| SCHEMES.map(|scheme| (dtype, scheme))) {
+            let window = Window::new(dtype, scheme);
+            for (low, zeros) in (0..=window.limit()).flat_map(|low| [(low, false), (low, true)]) {
+                let mut inside = 0;
+                for exponent in 0..dtype.exponents() {
+                    let value = window.value(low, zeros, exponent as u8);
+                    assert!(value <= window.values());
+                    if value != window.values() {
+                        inside += 1;
+                        assert_eq!(window.exponent(low, zeros, value), exponent as u8, "{dtype} {scheme} {low} {zeros}");
+                    }
+                }
+                assert!(inside >= window.values() - 1, "{dtype} {scheme} {low} {zeros}: {inside}");
+            }
+        }
+    }
+
+    /// The mean has the first value of the first level, but where a window of bf16 would leave a byte.
+    #[test]
+    fn the_mean_has_a_short_code() {
+        for (dtype, scheme) in Dtype::FLOATS.into_iter().flat_map(|dtype| SCHEMES.map(|scheme| (dtype, scheme))) {
+            let window = Window::new(dtype, scheme);
+            for mean in 0..dtype.exponents() {
+                let mean = mean as u8;
+                let value = window.value(window.low(mean), false, mean);
+                let clamped = dtype == Dtype::Bf16 && (mean < window.below() || mean - window.below() > window.limit());
+                assert!(clamped || value == window.below(), "{dtype} {scheme}: {mean} has value {value}");
+            }
+        }
+    }
+}
