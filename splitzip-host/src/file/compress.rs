@@ -52,7 +52,10 @@ impl Options {
 pub fn schemes_of(executor: &dyn Executor, dtype: Dtype) -> Vec<Scheme> {
     let has = |scheme: &Scheme| {
         let spec = plan::spec(&[Piece { at: 0, bytes: 2, spec: TensorSpec::new("", dtype, *scheme, &[1]) }]);
-        executor.encode_to_vec(&spec, &[], &[&[0; 2][..dtype.bytes()]]).is_ok()
+        !matches!(
+            executor.encode_to_vec(&spec, &[], &[&[0; 2][..dtype.bytes()]]),
+            Err(Error::Unsupported { .. })
+        )
     };
     Scheme::ALL.into_iter().filter(has).collect()
 }

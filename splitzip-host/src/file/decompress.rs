@@ -126,6 +126,6 @@ pub(crate) fn decode(
 }
 
 /// The digits of a digest.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+pub fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

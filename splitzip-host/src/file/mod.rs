@@ -42,7 +42,7 @@ mod writer;
 pub use calibrate::{Calibration, calibrate};
 pub use compress::{Options, compress, schemes_of};
 pub use container::{Content, FrameRecord, Header, Index};
-pub use decompress::{decompress, verify, verify_against};
+pub use decompress::{decompress, hexadecimal, verify, verify_against};
 pub use error::FileError;
 pub use inspect::{Exponents, inspect_file, inspect_safetensors};
 pub use mapped::Mapped;

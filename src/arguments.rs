@@ -1,0 +1,149 @@
+//! What can be typed.
+
+use crate::device::DeviceChoice;
+use clap::{Args, Parser, Subcommand};
+use splitzip_host::Scheme;
+use std::path::PathBuf;
+
+/// Lossless compression of LLM KV caches.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "Exit codes: 0 all is well, 1 it failed, 2 it was called wrongly.")]
+pub struct Arguments {
+    /// Say more on stderr; twice, still more. RUST_LOG does the same in detail.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Compress a safetensors file into an .spz file.
+    Compress(Compress),
+    /// Restore the original of an .spz file, byte for byte.
+    Decompress(Decompress),
+    /// Prove that an .spz file restores to what was compressed.
+    Verify(Verify),
+    /// Show exponents, coverage, escapes and ratio of every tensor.
+    Inspect(Inspect),
+    /// Count exponents over files, and keep a codebook for every tensor name.
+    Calibrate(Calibrate),
+    /// List what can encode and decode here.
+    Devices(Devices),
+}
+
+#[derive(Debug, Args)]
+pub struct Compress {
+    /// The safetensors file.
+    #[arg(value_name = "IN")]
+    pub input: PathBuf,
+    /// The .spz file [default: IN with .spz appended].
+    #[arg(short, long, value_name = "OUT")]
+    pub output: Option<PathBuf>,
+    /// How exponents are coded.
+    #[arg(long, default_value = "w4")]
+    pub scheme: Scheme,
+    /// Take codebooks from this file of `calibrate`, and not from a sample of every tensor.
+    #[arg(long, value_name = "FILE")]
+    pub codebook: Option<PathBuf>,
+    /// Decode the result before it gets its name, and compare it with IN.
+    #[arg(long)]
+    pub verify: bool,
+    #[command(flatten)]
+    pub target: TargetArguments,
+    #[command(flatten)]
+    pub work: WorkArguments,
+    #[command(flatten)]
+    pub json: JsonArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct Decompress {
+    /// The .spz file.
+    #[arg(value_name = "IN")]
+    pub input: PathBuf,
+    /// The restored file [default: IN without .spz].
+    #[arg(short, long, value_name = "OUT")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub target: TargetArguments,
+    #[command(flatten)]
+    pub work: WorkArguments,
+    #[command(flatten)]
+    pub json: JsonArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// The .spz file.
+    #[arg(value_name = "IN")]
+    pub input: PathBuf,
+    /// Compare with this file too, and say where it differs.
+    #[arg(long, value_name = "ORIGINAL")]
+    pub against: Option<PathBuf>,
+    #[command(flatten)]
+    pub work: WorkArguments,
+    #[command(flatten)]
+    pub json: JsonArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// A safetensors file or an .spz file.
+    #[arg(value_name = "IN")]
+    pub input: PathBuf,
+    /// How exponents would be coded, for a safetensors file [default: w4].
+    #[arg(long)]
+    pub scheme: Option<Scheme>,
+    #[command(flatten)]
+    pub work: WorkArguments,
+    #[command(flatten)]
+    pub json: JsonArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct Calibrate {
+    /// Safetensors files.
+    #[arg(value_name = "IN", required = true)]
+    pub inputs: Vec<PathBuf>,
+    /// The codebook file.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    #[command(flatten)]
+    pub target: TargetArguments,
+    #[command(flatten)]
+    pub work: WorkArguments,
+    #[command(flatten)]
+    pub json: JsonArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct Devices {
+    #[command(flatten)]
+    pub json: JsonArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct TargetArguments {
+    /// Replace the output file if it exists.
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct WorkArguments {
+    /// What encodes and decodes: auto, cpu or cuda:N.
+    #[arg(long, default_value = "auto")]
+    pub device: DeviceChoice,
+    /// Threads of the cpu [default: one a core].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+}
+
+#[derive(Debug, Args)]
+pub struct JsonArguments {
+    /// Write the result to stdout as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}

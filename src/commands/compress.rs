@@ -1,0 +1,185 @@
+//! `compress`.
+
+use super::{TensorObject, escape_share, escapes, open, ratio_text, refuse_same, rest};
+use crate::arguments::Compress;
+use crate::device;
+use crate::failure::{Failure, Result};
+use crate::output::{self, SCHEMA, Speed, size};
+use crate::progress::{Bar, catch_interrupts};
+use crate::table::Table;
+use serde::Serialize;
+use splitzip_host::file::{self, Mapped, Options, Reader, Report, Target, TensorReport};
+use splitzip_host::{CodebookFile, Executor, Scheme};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+pub fn run(arguments: &Compress) -> Result {
+    let output = arguments.output.clone().unwrap_or_else(|| with_extension(&arguments.input));
+    let input = open(&arguments.input)?;
+    refuse_same(&arguments.input, &output)?;
+    let codebooks = arguments.codebook.as_deref().map(read_codebooks).transpose()?;
+    let work = &arguments.work;
+    let executor = device::choose_with_scheme(work.device, work.threads, arguments.scheme)?;
+    let options = Options { scheme: arguments.scheme, codebooks, ..Options::default() };
+
+    catch_interrupts();
+    let mut target = Target::create(&output, arguments.target.force).map_err(Failure::at(&output))?;
+    let started = Instant::now();
+    let mut bar = Bar::new("compress", input.len() as u64);
+    let report = file::compress(&*executor, &input, target.file(), &options, &mut |done| bar.at(done));
+    let report = report.map_err(Failure::between(&arguments.input, &output))?;
+    drop(bar);
+    let speed = Speed::new(report.raw_bytes, started.elapsed());
+    let verified = arguments.verify.then(|| verify(&*executor, target.temporary(), &input)).transpose()?;
+    input.check_unchanged().map_err(Failure::at(&arguments.input))?;
+    target.commit().map_err(Failure::at(&output))?;
+
+    let device = executor.name();
+    if arguments.json.json {
+        return output::json(&Object::new(arguments, &output, &device, &report, speed, verified));
+    }
+    let mut text = table(&report);
+    text += &format!("\ncompressed  {} ({device})\n", speed.text());
+    if let Some(speed) = verified {
+        text += &format!("verified    {}: restores byte for byte, SHA-256 {}\n", speed.text(), report.sha256);
+    }
+    text += &format!("written     {}\n", output.display());
+    output::text(&text)
+}
+
+/// `IN.spz`, whatever extension IN has: two inputs never share a default.
+fn with_extension(input: &Path) -> PathBuf {
+    let mut name = input.as_os_str().to_owned();
+    name.push(".spz");
+    name.into()
+}
+
+fn read_codebooks(path: &Path) -> Result<CodebookFile> {
+    let file = open(path)?;
+    let text = std::str::from_utf8(&file).map_err(|_| {
+        Failure::Failed(format!("{}: invalid codebook file: it is not UTF-8", path.display()))
+    })?;
+    CodebookFile::from_json(text).map_err(Failure::at(path))
+}
+
+/// Decodes the finished temporary and compares it with the input.
+fn verify(executor: &dyn Executor, temporary: &Path, input: &Mapped) -> Result<Speed> {
+    let written = open(temporary)?;
+    let started = Instant::now();
+    let mut bar = Bar::new("verify", input.len() as u64);
+    let verified = Reader::from_bytes(&written)
+        .and_then(|mut reader| file::verify_against(executor, &mut reader, input, &mut |done| bar.at(done)));
+    verified.map_err(Failure::at(input.path()))?;
+    Ok(Speed::new(input.len() as u64, started.elapsed()))
+}
+
+/// One row for all tensors whose names differ in numbers only.
+fn table(report: &Report) -> String {
+    let mut groups: Vec<((String, &str, Scheme), Vec<&TensorReport>)> = Vec::new();
+    for tensor in &report.tensors {
+        let key = (pattern(&tensor.name), tensor.dtype.as_str(), tensor.scheme);
+        match groups.iter_mut().find(|(of, _)| *of == key) {
+            Some((_, tensors)) => tensors.push(tensor),
+            None => groups.push((key, vec![tensor])),
+        }
+    }
+    let titles = ["tensors", "dtype", "scheme", "count", "raw", "coded", "ratio", "escapes"];
+    let mut table = Table::new(3, &titles);
+    let text = |text: &str| text.to_owned();
+    for ((name, dtype, scheme), tensors) in &groups {
+        let raw: u64 = tensors.iter().map(|tensor| tensor.raw_bytes).sum();
+        let coded: u64 = tensors.iter().map(|tensor| tensor.coded_bytes).sum();
+        let escapes = escape_share(tensors.iter().copied());
+        let count = tensors.len().to_string();
+        let cells = [
+            name.clone(),
+            text(dtype),
+            scheme.to_string(),
+            count,
+            size(raw),
+            size(coded),
+            ratio_text(raw, coded),
+        ];
+        table.row(cells.into_iter().chain([escapes]));
+    }
+    let (raw, coded) = rest(report);
+    let empty = || String::new();
+    table.row([text("headers, index"), empty(), empty(), empty(), size(raw), size(coded), empty(), empty()]);
+    table.line();
+    let (raw, coded) = (report.raw_bytes, report.coded_bytes);
+    table.row([
+        text("total"),
+        empty(),
+        empty(),
+        report.tensors.len().to_string(),
+        size(raw),
+        size(coded),
+        ratio_text(raw, coded),
+        escape_share(&report.tensors),
+    ]);
+    table.text()
+}
+
+/// The name with a star for every number in it.
+fn pattern(name: &str) -> String {
+    let mut out = String::new();
+    for part in name.chars() {
+        match part {
+            '0'..='9' if out.ends_with('*') => {}
+            '0'..='9' => out.push('*'),
+            part => out.push(part),
+        }
+    }
+    out
+}
+
+#[derive(Serialize)]
+struct Object<'a> {
+    schema: u32,
+    command: &'static str,
+    input: String,
+    output: String,
+    device: &'a str,
+    scheme: Scheme,
+    codebook: String,
+    raw_bytes: u64,
+    coded_bytes: u64,
+    ratio: f64,
+    escapes: u64,
+    frames: u64,
+    sha256: &'a str,
+    compress: Speed,
+    verify: Option<Speed>,
+    tensors: Vec<TensorObject<'a>>,
+}
+
+impl<'a> Object<'a> {
+    fn new(
+        arguments: &Compress,
+        output: &Path,
+        device: &'a str,
+        report: &'a Report,
+        compress: Speed,
+        verify: Option<Speed>,
+    ) -> Object<'a> {
+        let codebook = arguments.codebook.as_deref();
+        Object {
+            schema: SCHEMA,
+            command: "compress",
+            input: arguments.input.display().to_string(),
+            output: output.display().to_string(),
+            device,
+            scheme: arguments.scheme,
+            codebook: codebook.map_or_else(|| "auto".to_owned(), |path| path.display().to_string()),
+            raw_bytes: report.raw_bytes,
+            coded_bytes: report.coded_bytes,
+            ratio: report.ratio(),
+            escapes: escapes(&report.tensors),
+            frames: report.frames,
+            sha256: &report.sha256,
+            compress,
+            verify,
+            tensors: report.tensors.iter().map(TensorObject::new).collect(),
+        }
+    }
+}

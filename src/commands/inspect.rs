@@ -1,0 +1,140 @@
+//! `inspect`.
+
+use super::{TensorObject, escape_share, escapes, open, ratio_text, rest};
+use crate::arguments::Inspect;
+use crate::device;
+use crate::failure::{Failure, Result};
+use crate::output::{self, SCHEMA, percent, size};
+use crate::progress::Bar;
+use crate::table::Table;
+use serde::Serialize;
+use splitzip_host::Histogram;
+use splitzip_host::file::{self, Options, Reader, Report};
+
+pub fn run(arguments: &Inspect) -> Result {
+    let input = open(&arguments.input)?;
+    let work = &arguments.work;
+    let compressed = input.starts_with(&file::MAGIC)
+        || arguments.input.extension().is_some_and(|extension| extension == "spz");
+    let mut bar = Bar::new("inspect", input.len() as u64);
+    let (report, exponents) = if compressed {
+        if let Some(scheme) = arguments.scheme {
+            let reason =
+                format!("--scheme {scheme} is for safetensors files; an .spz file has its scheme already");
+            return Err(Failure::Usage(reason));
+        }
+        let mut reader = Reader::from_bytes(&input).map_err(Failure::at(&arguments.input))?;
+        let executor = device::choose(work.device, work.threads, |_| true)?;
+        file::inspect_file(&*executor, &mut reader, &mut |done| bar.at(done))
+    } else {
+        let scheme = arguments.scheme.unwrap_or(Options::default().scheme);
+        let executor = device::choose_with_scheme(work.device, work.threads, scheme)?;
+        let options = Options { scheme, ..Options::default() };
+        file::inspect_safetensors(&*executor, &input, &options, &mut |done| bar.at(done))
+    }
+    .map_err(Failure::at(&arguments.input))?;
+    drop(bar);
+
+    if arguments.json.json {
+        let objects = report.tensors.iter().zip(&exponents).map(|(tensor, exponents)| InspectedObject {
+            tensor: TensorObject::new(tensor),
+            exponents: exponents.as_ref().map(ExponentsObject::new),
+        });
+        return output::json(&Object {
+            schema: SCHEMA,
+            command: "inspect",
+            input: arguments.input.display().to_string(),
+            compressed,
+            raw_bytes: report.raw_bytes,
+            coded_bytes: report.coded_bytes,
+            ratio: report.ratio(),
+            escapes: escapes(&report.tensors),
+            frames: report.frames,
+            sha256: &report.sha256,
+            tensors: objects.collect(),
+        });
+    }
+    output::text(&table(&report, &exponents))
+}
+
+fn table(report: &Report, exponents: &[Option<Histogram>]) -> String {
+    let titles = [
+        "tensor", "dtype", "scheme", "shape", "raw", "entropy", "top 8", "top 16", "escapes", "coded",
+        "ratio",
+    ];
+    let mut table = Table::new(3, &titles);
+    let numbers = |exponents: Option<&Histogram>| match exponents {
+        Some(of) => [format!("{:.3}", of.entropy()), percent(of.coverage(8)), percent(of.coverage(16))],
+        None => ["-", "-", "-"].map(str::to_owned),
+    };
+    for (tensor, exponents) in report.tensors.iter().zip(exponents) {
+        let shape = tensor.shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
+        let what = [
+            tensor.name.clone(),
+            tensor.dtype.clone(),
+            tensor.scheme.to_string(),
+            shape,
+            size(tensor.raw_bytes),
+        ];
+        let (raw, coded) = (tensor.raw_bytes, tensor.coded_bytes);
+        let result = [escape_share([tensor]), size(coded), ratio_text(raw, coded)];
+        table.row(what.into_iter().chain(numbers(exponents.as_ref())).chain(result));
+    }
+    let (raw, coded) = rest(report);
+    let row = |name: &str, raw, escapes, coded, ratio| {
+        let empty = String::new;
+        let what = [name.to_owned(), empty(), empty(), empty(), size(raw)];
+        what.into_iter().chain([empty(), empty(), empty()]).chain([escapes, size(coded), ratio])
+    };
+    table.row(row("headers, index", raw, String::new(), coded, String::new()));
+    table.line();
+    let (raw, coded) = (report.raw_bytes, report.coded_bytes);
+    table.row(row("total", raw, escape_share(&report.tensors), coded, ratio_text(raw, coded)));
+    table.text()
+}
+
+#[derive(Serialize)]
+struct Object<'a> {
+    schema: u32,
+    command: &'static str,
+    input: String,
+    compressed: bool,
+    raw_bytes: u64,
+    coded_bytes: u64,
+    ratio: f64,
+    escapes: u64,
+    frames: u64,
+    sha256: &'a str,
+    tensors: Vec<InspectedObject<'a>>,
+}
+
+#[derive(Serialize)]
+struct InspectedObject<'a> {
+    #[serde(flatten)]
+    tensor: TensorObject<'a>,
+    exponents: Option<ExponentsObject>,
+}
+
+/// Numbers about the exponents of a tensor, for its own dtype.
+#[derive(Serialize)]
+struct ExponentsObject {
+    entropy: f64,
+    top_8: f64,
+    top_16: f64,
+    different: usize,
+    counts: Vec<(usize, u64)>,
+}
+
+impl ExponentsObject {
+    fn new(of: &Histogram) -> ExponentsObject {
+        let counts: Vec<(usize, u64)> =
+            of.counts().iter().copied().enumerate().filter(|&(_, count)| count != 0).collect();
+        ExponentsObject {
+            entropy: of.entropy(),
+            top_8: of.coverage(8),
+            top_16: of.coverage(16),
+            different: counts.len(),
+            counts,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What encodes and decodes: one list of executors, and the choice among them.
+
+use crate::failure::{Failure, Result};
+use splitzip_host::cuda::Cuda;
+use splitzip_host::{Cpu, Dtype, Error, Executor, Scheme, file};
+use std::str::FromStr;
+
+/// What `--device` says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceChoice {
+    /// The first GPU if there is one that can do the work, else the CPU.
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// This GPU, or an error.
+    Cuda(usize),
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DeviceChoice, String> {
+        match text {
+            "auto" => Ok(DeviceChoice::Auto),
+            "cpu" => Ok(DeviceChoice::Cpu),
+            _ => {
+                let digits = text
+                    .strip_prefix("cuda:")
+                    .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+                let ordinal = digits.and_then(|digits| digits.parse().ok());
+                ordinal
+                    .map(DeviceChoice::Cuda)
+                    .ok_or_else(|| "it must be auto, cpu or cuda:N, as in cuda:0".to_owned())
+            }
+        }
+    }
+}
+
+/// Opens an executor.
+fn open(choice: DeviceChoice, threads: Option<u16>) -> splitzip_host::Result<Box<dyn Executor>> {
+    match (choice, threads) {
+        (DeviceChoice::Cuda(ordinal), _) => Ok(Box::new(Cuda::open(ordinal)?)),
+        (DeviceChoice::Auto | DeviceChoice::Cpu, None) => Ok(Box::new(Cpu::new())),
+        (DeviceChoice::Auto | DeviceChoice::Cpu, Some(threads)) => {
+            Ok(Box::new(Cpu::with_threads(threads.into())?))
+        }
+    }
+}
+
+/// The executor for `--device` and `--threads`.
+///
+/// With `auto`, a GPU that is absent or that `suits` refuses is passed over.
+pub fn choose(
+    choice: DeviceChoice,
+    threads: Option<u16>,
+    suits: impl Fn(&dyn Executor) -> bool,
+) -> Result<Box<dyn Executor>> {
+    if choice == DeviceChoice::Auto {
+        match open(DeviceChoice::Cuda(0), None) {
+            Ok(executor) if suits(&*executor) => return Ok(executor),
+            Ok(executor) => tracing::info!("{} lacks what is asked for; the cpu is next", executor.name()),
+            Err(Error::CudaUnavailable { reason }) => tracing::info!("no GPU is used: {reason}"),
+            Err(error) => tracing::warn!("the GPU is not used: {error}"),
+        }
+    }
+    let executor = open(choice, threads).map_err(|error| match (choice, error) {
+        (DeviceChoice::Cuda(ordinal), Error::CudaUnavailable { reason }) => {
+            Failure::Failed(format!("cuda:{ordinal} is not available: {reason}; use --device cpu or auto"))
+        }
+        (_, error) => Failure::Failed(error.to_string()),
+    })?;
+    tracing::info!("device: {}", executor.name());
+    Ok(executor)
+}
+
+/// The executor for work with this scheme, or an error that lists the schemes it has.
+pub fn choose_with_scheme(
+    choice: DeviceChoice,
+    threads: Option<u16>,
+    scheme: Scheme,
+) -> Result<Box<dyn Executor>> {
+    let executor = choose(choice, threads, |executor| schemes(executor).contains(&scheme))?;
+    let has = schemes(&*executor);
+    if has.contains(&scheme) {
+        return Ok(executor);
+    }
+    let names: Vec<&str> = has.into_iter().map(Scheme::name).collect();
+    let (name, names) = (executor.name(), names.join(", "));
+    Err(Failure::Usage(format!(
+        "the {name} executor does not have the scheme {scheme}; use --scheme with one of {names}"
+    )))
+}
+
+/// The schemes that an executor has for what files code.
+pub fn schemes(executor: &dyn Executor) -> Vec<Scheme> {
+    file::schemes_of(executor, Dtype::Bf16)
+}

@@ -1,0 +1,67 @@
+//! Results on stdout: one JSON object, or text with numbers that people can read.
+
+use crate::failure::{Failure, Result};
+use serde::Serialize;
+use std::io::Write;
+use std::time::Duration;
+
+/// The version of all JSON objects. A field is never taken away or given another meaning without a new one.
+pub const SCHEMA: u32 = 1;
+
+/// Writes text to stdout.
+pub fn text(text: &str) -> Result {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::stdout)
+}
+
+/// Writes a JSON object to stdout.
+pub fn json(object: &impl Serialize) -> Result {
+    let object = serde_json::to_string_pretty(object).map_err(|error| Failure::Failed(error.to_string()))?;
+    text(&(object + "\n"))
+}
+
+/// How long something took, and raw bytes per second.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Speed {
+    pub seconds: f64,
+    pub bytes_per_second: f64,
+}
+
+impl Speed {
+    pub fn new(raw_bytes: u64, time: Duration) -> Speed {
+        let seconds = time.as_secs_f64();
+        Speed { seconds, bytes_per_second: raw_bytes as f64 / seconds.max(1e-9) }
+    }
+
+    /// `0.12 s, 1.23 GB/s`.
+    pub fn text(&self) -> String {
+        let time = if self.seconds < 1.0 {
+            format!("{:.1} ms", 1e3 * self.seconds)
+        } else {
+            format!("{:.2} s", self.seconds)
+        };
+        format!("{time}, {}/s", size(self.bytes_per_second as u64))
+    }
+}
+
+/// A size in decimal units, three or four digits: `3.691 MB`.
+pub fn size(bytes: u64) -> String {
+    let (mut value, mut unit) = (bytes as f64, "B");
+    for next in ["kB", "MB", "GB", "TB", "PB"] {
+        if value < 999.95 {
+            break;
+        }
+        (value, unit) = (value / 1000.0, next);
+    }
+    match value {
+        _ if unit == "B" => format!("{bytes} B"),
+        value if value < 10.0 => format!("{value:.3} {unit}"),
+        value if value < 100.0 => format!("{value:.2} {unit}"),
+        value => format!("{value:.1} {unit}"),
+    }
+}
+
+/// A share (0 to 1) in percent: `0.123 %`.
+pub fn percent(share: f64) -> String {
+    format!("{:.3} %", 100.0 * share)
+}

@@ -1,0 +1,53 @@
+//! Aligned tables.
+
+/// Rows of cells. The columns named in `left` start at the left, the others end at the right.
+pub struct Table {
+    left: usize,
+    rows: Vec<Vec<String>>,
+    /// Rows in front of which a line is drawn.
+    lines: Vec<usize>,
+}
+
+impl Table {
+    /// A table with these titles, the first `left` columns of which are text.
+    pub fn new(left: usize, titles: &[&str]) -> Table {
+        Table { left, rows: vec![titles.iter().map(|&title| title.to_owned()).collect()], lines: vec![1] }
+    }
+
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// Draws a line in front of the next row.
+    pub fn line(&mut self) {
+        self.lines.push(self.rows.len());
+    }
+
+    /// The text, without blanks at the end of lines.
+    pub fn text(&self) -> String {
+        let columns = self.rows[0].len();
+        let width = |cell: &String| cell.chars().count();
+        let widths: Vec<usize> = (0..columns)
+            .map(|column| self.rows.iter().filter_map(|row| row.get(column)).map(width).max().unwrap_or(0))
+            .collect();
+        let mut out = String::new();
+        for (number, row) in self.rows.iter().enumerate() {
+            if self.lines.contains(&number) {
+                out += &"-".repeat(widths.iter().sum::<usize>() + 2 * (columns - 1));
+                out.push('\n');
+            }
+            let mut line = String::new();
+            for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+                let gap = if column == 0 { "" } else { "  " };
+                line += &if column < self.left {
+                    format!("{gap}{cell:<width$}")
+                } else {
+                    format!("{gap}{cell:>width$}")
+                };
+            }
+            out += line.trim_end();
+            out.push('\n');
+        }
+        out
+    }
+}
