@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Result};
 use splitzip_host::cuda::Cuda;
-use splitzip_host::{Cpu, Dtype, Error, Executor, Scheme, file};
+use splitzip_host::{Cpu, Dtype, Error, Executor, Reference, Scheme, file};
 use std::str::FromStr;
 
 /// What `--device` says.
@@ -14,6 +14,8 @@ pub enum DeviceChoice {
     Cpu,
     /// This GPU, or an error.
     Cuda(usize),
+    /// The naive executor that says what is right: slow, for tests. It has every scheme.
+    Reference,
 }
 
 impl FromStr for DeviceChoice {
@@ -23,6 +25,7 @@ impl FromStr for DeviceChoice {
         match text {
             "auto" => Ok(DeviceChoice::Auto),
             "cpu" => Ok(DeviceChoice::Cpu),
+            "reference" => Ok(DeviceChoice::Reference),
             _ => {
                 let digits = text
                     .strip_prefix("cuda:")
@@ -40,6 +43,7 @@ impl FromStr for DeviceChoice {
 fn open(choice: DeviceChoice, threads: Option<u16>) -> splitzip_host::Result<Box<dyn Executor>> {
     match (choice, threads) {
         (DeviceChoice::Cuda(ordinal), _) => Ok(Box::new(Cuda::open(ordinal)?)),
+        (DeviceChoice::Reference, _) => Ok(Box::new(Reference)),
         (DeviceChoice::Auto | DeviceChoice::Cpu, None) => Ok(Box::new(Cpu::new())),
         (DeviceChoice::Auto | DeviceChoice::Cpu, Some(threads)) => {
             Ok(Box::new(Cpu::with_threads(threads.into())?))

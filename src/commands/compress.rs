@@ -69,7 +69,12 @@ fn verify(executor: &dyn Executor, temporary: &Path, input: &Mapped) -> Result<S
     let mut bar = Bar::new("verify", input.len() as u64);
     let verified = Reader::from_bytes(&written)
         .and_then(|mut reader| file::verify_against(executor, &mut reader, input, &mut |done| bar.at(done)));
-    verified.map_err(Failure::at(input.path()))?;
+    verified.map_err(|error| {
+        let input = input.path().display();
+        Failure::Failed(format!(
+            "the compressed file does not restore to {input}, so it was not written: {error}"
+        ))
+    })?;
     Ok(Speed::new(input.len() as u64, started.elapsed()))
 }
 

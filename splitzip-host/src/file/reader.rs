@@ -131,18 +131,26 @@ impl<'a> Reader<'a> {
             let bytes = self.frame_bytes(frame)?;
             let parsed = self.parse(frame, &bytes)?;
             for piece in parsed.tensors() {
-                let needed = needed(&start, raw_bytes)?;
-                if start.len() >= needed {
-                    return Contents::read(&start[..needed], raw_bytes).map(Some);
-                }
-                let stored = piece.stored().ok_or_else(|| {
+                let stored = piece.stored();
+                let mut rest = stored.ok_or_else(|| {
                     FileError::safetensors("the header in the .spz file is coded, and must be stored")
                 })?;
-                start.extend(&stored[..stored.len().min(needed - start.len())]);
+                // First the length of the header, then the header.
+                loop {
+                    let missing = needed(&start, raw_bytes)? - start.len();
+                    if missing == 0 {
+                        return Contents::read(&start, raw_bytes).map(Some);
+                    }
+                    if rest.is_empty() {
+                        break;
+                    }
+                    let (part, behind) = rest.split_at(rest.len().min(missing));
+                    start.extend(part);
+                    rest = behind;
+                }
             }
         }
-        let needed = needed(&start, raw_bytes)?;
-        Contents::read(&start[..needed.min(start.len())], raw_bytes).map(Some)
+        Contents::read(&start, raw_bytes).map(Some)
     }
 }
 
