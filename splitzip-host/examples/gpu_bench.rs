@@ -1,6 +1,6 @@
 //! Measures the kernels of a GPU, with the device copy of the same run beside them. Prints one line of JSON a row.
 //!
-//! Usage: `gpu_bench KV.safetensors [ordinal]`. Times are device events, medians; throughput is raw bytes per second; `share`
+//! Usage: `gpu_bench KV.safetensors [ordinal [MiB]]`. Times are device events, medians; throughput is raw bytes per second; `share`
 //! is what the codec moves (raw and frame) over what the copy moves (read and written).
 
 use splitzip_host::cuda::{Cuda, DeviceBytes, StreamHandle};
@@ -12,11 +12,14 @@ use cudarc::driver::{CudaStream, sys};
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let path = arguments.next().ok_or("usage: gpu_bench KV.safetensors [ordinal]")?;
+    let path = arguments.next().ok_or("usage: gpu_bench KV.safetensors [ordinal [MiB]]")?;
     let cuda = Cuda::open(arguments.next().map_or(Ok(0), |text| text.parse())?)?;
     let kv = payload(&std::fs::read(path)?)?;
     println!("{{\"device\": {:?}, \"target\": {:?}}}", cuda.info().name, cuda.target());
     let stream = cuda.context().new_stream()?;
+    if let Some(mib) = arguments.next() {
+        return Ok(row(&cuda, &stream, &kv, mib.parse()?, "kv", false)?); // for a profiler
+    }
     for mib in [1, 2, 8, 32, 128, 512] {
         for auto in [false, true] {
             row(&cuda, &stream, &kv, mib, "kv", auto)?;

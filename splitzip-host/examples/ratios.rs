@@ -26,7 +26,8 @@ fn main() {
     for dtype in Dtype::FLOATS {
         row(dtype.name(), &plain.iter().map(|tensor| cast(tensor, dtype)).collect::<Vec<_>>());
     }
-    for zeros in [Zeros::HalfChunks, Zeros::Rows, Zeros::Channels, Zeros::Random] {
+    let shares = [5, 10, 20, 50, 125, 250, 700].map(Zeros::Share);
+    for zeros in [Zeros::HalfChunks, Zeros::Rows, Zeros::Channels, Zeros::Random].into_iter().chain(shares) {
         let name = format!("bf16, zeros: {zeros:?}");
         row(&name, &plain.iter().map(|tensor| with_zeros(tensor, zeros)).collect::<Vec<_>>());
     }

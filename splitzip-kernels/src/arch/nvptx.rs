@@ -5,7 +5,7 @@
 //! `asm!`. Shared memory has 32-bit addresses and no Rust pointer: a pointer would compile to generic loads.
 
 use core::arch::asm;
-use core::arch::nvptx::{_block_idx_x, _thread_idx_x};
+use core::arch::nvptx::{_block_idx_x, _syncthreads, _thread_idx_x};
 
 unsafe extern "C" {
     #[link_name = "llvm.nvvm.shfl.sync.up.i32"]
@@ -127,6 +127,8 @@ impl Shared {
 #[derive(Clone, Copy)]
 pub struct Program {
     own: Shared,
+    block: Shared,
+    warps: u32,
     index: u32,
     zero: u32,
 }
@@ -151,13 +153,30 @@ impl Program {
         let warp = thread() >> 5;
         // SAFETY: reads a special register.
         let block = unsafe { _block_idx_x() as u32 };
-        Program { own: Shared(start + warp * SHARED), index: block * WARPS + warp, zero }
+        let (own, index) = (Shared(start + warp * SHARED), block * WARPS + warp);
+        Program { own, block: Shared(start + WARPS * SHARED), warps: WARPS, index, zero }
     }
 
     /// The number of this program in the grid.
     #[inline(always)]
     pub fn index(&self) -> u32 {
         self.index
+    }
+
+    /// Adds up what the programs of a block say. The first of them calls `f` with the sum; all of them take part, and the block has 4 bytes
+    /// of memory for each.
+    #[inline(always)]
+    pub fn sum_of_block(&self, value: u32, f: impl FnOnce(u32)) {
+        let (warp, lane) = (thread() >> 5, thread() & 31);
+        if lane == 0 {
+            self.block.at(warp * 4).store32(value);
+        }
+        // SAFETY: every thread of the block is here, by contract.
+        unsafe { _syncthreads() };
+        if warp == 0 {
+            let value = if lane < self.warps { self.block.at(lane * 4).load32() } else { 0 };
+            f(self.sum(&Lanes(value)));
+        }
     }
 
     /// The level of the machine that the body was compiled for: of a CPU, see `cpu.rs`.

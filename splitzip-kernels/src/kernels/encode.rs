@@ -9,14 +9,14 @@ use crate::kernel;
 use crate::launch::Chunks;
 use crate::scheme::Scheme;
 use crate::stream::{ENTRY_MODE_SHIFT, MODE_CODED, MODE_EQUAL, MODE_RAW, groups};
-use crate::tile::{Chunk, Directory, Fill, In, Out, Program, Slots, Table, Tail, TailArea, Totals, map, raw_words};
+use crate::tile::{Chunk, Directory, Fill, In, Out, Program, Slot, Slots, Table, Tail, TailArea, Totals, map, raw_words};
 use crate::{dtype::Bf16, scheme::W4};
 
 /// Encodes a chunk.
 ///
 /// `table` is the encoder's table of the codebook. Writes the chunk's part of both planes, its entry in the directory, and
 /// its variable part, if any, to its slot; [`place`](fn@super::place) brings that to the frame. `totals` must be zero before.
-#[kernel(dtype = [Bf16], scheme = [W4], warps = 8, blocks = 8, shared = S::ENCODE_SHARED)]
+#[kernel(dtype = [Bf16], scheme = [W4], warps = 16, blocks = 4, shared = S::ENCODE_SHARED, block_shared = 64)]
 pub fn encode<D: Dtype, S: Scheme>(
     program: &Program,
     chunks: Chunks,
@@ -30,13 +30,31 @@ pub fn encode<D: Dtype, S: Scheme>(
     tail: Tail,
 ) {
     let chunk = Chunk::of(program, chunks, tail);
-    if chunk.valid == 0 {
-        return;
-    }
-    let input = words.chunk(program, &chunk, Fill::FirstElement, TailArea::Words);
+    // A program without a chunk still counts: its block adds up what all have written.
+    let length = match chunk.valid {
+        0 => 0,
+        _ => encode_chunk::<D, S, LEVEL>(program, &chunk, words, table, residuals, codes, directory, slots.of(&chunk)),
+    };
+    totals.add(program, groups(chunks.elements), &chunk, length);
+}
+
+/// Encodes a chunk that exists; returns the words of its variable part.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+fn encode_chunk<D: Dtype, S: Scheme, const LEVEL: u32>(
+    program: &Program,
+    chunk: &Chunk,
+    words: In<D::Words>,
+    table: Table<256>,
+    residuals: Out<D::Residuals>,
+    codes: Out<S::Codes>,
+    directory: Directory,
+    slot: Slot,
+) -> u32 {
+    let input = words.chunk(program, chunk, Fill::FirstElement, TailArea::Words);
     let elements = input.load();
     let table = program.stage(table);
-    residuals.store(program, &chunk, TailArea::Residuals, &map(&elements, D::split));
+    residuals.store(program, chunk, TailArea::Residuals, &map(&elements, D::split));
 
     // A chunk of equal elements differs from its first one nowhere; nearly all others do so in the first word of a lane.
     let first = program.pick(&map(&elements, D::first), 0);
@@ -46,28 +64,26 @@ pub fn encode<D: Dtype, S: Scheme>(
     // What follows is rare. It reads the elements again (from the cache), so that no register holds them until here.
     let (mut mode, mut length) = (MODE_CODED, 0);
     if suspicious && !program.any(&map(&input.load(), |e| D::differences(e, first))) {
-        slots.of(&chunk).store_uniform(first);
+        slot.store_uniform(first);
         (mode, length) = (MODE_EQUAL, 1);
     } else if program.any(&map(&marks, S::suspect)) {
         let escaped = chunk.within(&map(&marks, S::escaped));
         let (before, count) = program.scan(&map(&escaped, u32::count_ones));
         let raw = raw_words(chunk.valid, D::EXPONENT_BITS - S::CODE_BITS);
         if count < raw {
-            slots.of(&chunk).store_words(program, &escaped, &before, |element| {
+            slot.store_words(program, &escaped, &before, |element| {
                 let exponent = input.element(element) >> D::MANTISSA_BITS & ((1 << D::EXPONENT_BITS) - 1);
                 element | exponent << 16
             });
             length = count;
         } else {
             let (low, high) = map(&input.load(), |e| S::cut(D::exponents(e)));
-            slots.of(&chunk).store(&chunk.cleared_past_end(&high));
+            slot.store(&chunk.cleared_past_end(&high));
             coded = low;
             (mode, length) = (MODE_RAW, raw);
         }
     }
-    codes.store(program, &chunk, TailArea::Codes, &chunk.cleared_past_end(&coded));
-    directory.store_entry(&chunk, length | mode << ENTRY_MODE_SHIFT);
-    if length != 0 {
-        totals.add(groups(chunks.elements), &chunk, length);
-    }
+    codes.store(program, chunk, TailArea::Codes, &chunk.cleared_past_end(&coded));
+    directory.store_entry(chunk, length | mode << ENTRY_MODE_SHIFT);
+    length
 }

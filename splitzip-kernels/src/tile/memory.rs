@@ -335,18 +335,21 @@ impl Totals {
         self.0.wrapping_add(words * 4)
     }
 
-    /// Adds the words of a chunk.
+    /// Adds the words of a chunk. A block has 16 programs, so that it is a group, and all of them call this: one addition
+    /// a level and group instead of 16. (With one a chunk, 512 MiB of KV took 303 instead of 260 microseconds, zeros 524 instead of 271.)
     #[inline(always)]
-    pub fn add(self, groups: u64, chunk: &Chunk, words: u32) {
+    pub fn add(self, program: &Program, groups: u64, chunk: &Chunk, words: u32) {
         let group = (chunk.index / GROUP) as usize;
-        for lane in arch::lanes() {
-            // One lane a level.
-            if lane < 3 {
-                let at = self.level(groups, lane).wrapping_add((group >> (5 * lane)) * 4);
-                // SAFETY: the group exists.
-                unsafe { arch::add32(at, words) }
+        program.machine().sum_of_block(words, |words| {
+            for lane in arch::lanes() {
+                // One lane a level.
+                if lane < 3 && words != 0 {
+                    let at = self.level(groups, lane).wrapping_add((group >> (5 * lane)) * 4);
+                    // SAFETY: the group of the block's first chunk exists.
+                    unsafe { arch::add32(at, words) }
+                }
             }
-        }
+        });
     }
 
     /// The words of all groups before this one.
@@ -400,9 +403,13 @@ impl Extent for Placed {
 memory_arguments! { target [] Placed = Placed; }
 
 impl Placed {
+    /// Parts up to so many words are moved by one lane each: nearly all of real KV.
+    const SHORT: u32 = 8;
+
     /// Moves the parts of a group from their slots to `start` on. Lane `i` < 16 of `words` is the length of part `i`, of `before` the sum of those before it.
     ///
-    /// All loads of a round stand before its stores: 16 of them are in flight, so that most groups (short parts) take one trip.
+    /// Long parts are moved by all lanes, one round of 32 words of every part at a time; all loads of a round stand before its stores, so that 16
+    /// of them are in flight.
     #[inline(always)]
     pub fn move_group(
         self,
@@ -417,6 +424,18 @@ impl Placed {
         let longest = program.max(words);
         let slots = from.0.wrapping_add(group as usize * GROUP as usize * slot_words as usize * 4);
         let to = self.0.wrapping_add(start as usize * 4);
+        if longest <= Self::SHORT {
+            for lane in arch::lanes() {
+                let (words, before, mut at) = (words.at(lane), before.at(lane), 0);
+                let slot = slots.wrapping_add((lane * slot_words) as usize * 4);
+                while at < words {
+                    // SAFETY: below the length of a part in its slot; the frame has room for every part.
+                    unsafe { arch::store32(to.add((before + at) as usize * 4), arch::load32(slot.add(at as usize * 4))) };
+                    at += 1;
+                }
+            }
+            return;
+        }
         let mut round = 0;
         while round < longest {
             let mut lengths = [0; 16];
