@@ -1,4 +1,6 @@
-//! Real KV tensors for tests and examples: read from a safetensors file of bf16, cast to the other dtypes, with zeros put in.
+//! Real KV tensors for tests and examples: read from a safetensors file of bf16, cast to the other dtypes, with zeros put
+//! in.
+#![allow(dead_code, reason = "each test and example uses a part of it")]
 
 use half::{bf16, f16};
 use safetensors::{Dtype as FileDtype, SafeTensors};
@@ -64,9 +66,11 @@ pub enum Zeros {
     Rows,
     Channels,
     Random,
+    /// So many of a thousand elements, at random.
+    Share(u64),
 }
 
-/// The same tensor with half of its elements zero.
+/// The same tensor with half of its elements zero, or another share.
 pub fn with_zeros(tensor: &Tensor, zeros: Zeros) -> Tensor {
     let channels = *tensor.shape.last().unwrap() as usize;
     let mut tensor = tensor.clone();
@@ -80,6 +84,7 @@ pub fn with_zeros(tensor: &Tensor, zeros: Zeros) -> Tensor {
             Zeros::Rows => element / channels % 2,
             Zeros::Channels => element % channels % 2,
             Zeros::Random => (random >> 40) as usize % 2,
+            Zeros::Share(share) => usize::from((random >> 40) % 1000 < share),
         };
         if zero == 1 {
             word.fill(0);
