@@ -17,7 +17,9 @@ fn main() {
     let plain = load(&path);
     const WINDOWS: [Scheme; 3] = [Scheme::W3, Scheme::W2x3, Scheme::W2x2x3];
     let row = |name: &str, tensors: &[Tensor]| {
-        let cell = |scheme, channel| ratio(tensors, scheme, channel).map_or("-".to_owned(), |ratio| format!("{ratio:.4}"));
+        let cell = |scheme, channel| {
+            ratio(tensors, scheme, channel).map_or("-".to_owned(), |ratio| format!("{ratio:.4}"))
+        };
         let chunk = Scheme::CODED.map(|scheme| cell(scheme, "none")).join(" | ");
         println!("| {name} | {chunk} | {} |", WINDOWS.map(|scheme| cell(scheme, "k")).join(" | "));
     };

@@ -55,9 +55,13 @@ fn frames_are_golden() {
             std::fs::create_dir_all(folder()).unwrap();
             std::fs::write(&path, &bytes).unwrap();
         }
-        let golden = std::fs::read(&path).unwrap_or_else(|error| panic!("{name}: {error}; SPLITZIP_BLESS=1 writes it"));
+        let golden = std::fs::read(&path)
+            .unwrap_or_else(|error| panic!("{name}: {error}; SPLITZIP_BLESS=1 writes it"));
         let difference = golden.iter().zip(&bytes).position(|(a, b)| a != b);
-        assert!(golden == bytes, "{name} differs from byte {difference:?} on; if that is intended, SPLITZIP_BLESS=1");
+        assert!(
+            golden == bytes,
+            "{name} differs from byte {difference:?} on; if that is intended, SPLITZIP_BLESS=1"
+        );
         let frame = Frame::parse(&golden).unwrap();
         assert!(Reference.decode_to_vecs(&frame).unwrap() == inputs, "{name} does not decode to its input");
         names.insert(name);

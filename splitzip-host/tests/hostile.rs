@@ -99,7 +99,10 @@ fn sealed_nonsense_in_the_static_part_is_refused() {
             if let Ok(frame) = Frame::parse(&changed) {
                 accepted += 1;
                 // Ids and names may change, and w2x3 can be called w3 until it is decoded; what is decoded may not.
-                assert!(Reference.decode_to_vecs(&frame).map_or(true, |decoded| decoded == inputs), "byte {at}");
+                assert!(
+                    Reference.decode_to_vecs(&frame).map_or(true, |decoded| decoded == inputs),
+                    "byte {at}"
+                );
             }
         }
     }
@@ -184,10 +187,19 @@ fn wrong_buffers_are_errors() {
     let inputs = case.slices();
     assert!(Reference.encode(&case.spec, &[], &inputs, &mut out).is_ok());
     let last = out.len() - 1;
-    assert!(matches!(Reference.encode(&case.spec, &[], &inputs, &mut out[..last]), Err(Error::BufferSize { .. })));
-    assert!(matches!(Reference.encode(&case.spec, &[], &[], &mut out), Err(Error::Count { what: "inputs", .. })));
+    assert!(matches!(
+        Reference.encode(&case.spec, &[], &inputs, &mut out[..last]),
+        Err(Error::BufferSize { .. })
+    ));
+    assert!(matches!(
+        Reference.encode(&case.spec, &[], &[], &mut out),
+        Err(Error::Count { what: "inputs", .. })
+    ));
     let two = [Default::default(); 2];
-    assert!(matches!(Reference.encode(&case.spec, &two, &inputs, &mut out), Err(Error::Count { what: "codebooks", .. })));
+    assert!(matches!(
+        Reference.encode(&case.spec, &two, &inputs, &mut out),
+        Err(Error::Count { what: "codebooks", .. })
+    ));
     assert!(matches!(Reference.encode(&case.spec, &[], &[&[1]], &mut out), Err(Error::BufferSize { .. })));
     let packed = FrameSpec { flags: Flags { packed: true, ..Flags::default() }, ..case.spec.clone() };
     assert!(matches!(Reference.encode(&packed, &[], &inputs, &mut out), Err(Error::Spec { .. })));

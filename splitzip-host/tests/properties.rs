@@ -2,10 +2,12 @@
 
 use proptest::prelude::*;
 use splitzip_host::conformance::{Case, Content, Member, in_arrival_order, members};
-use splitzip_host::format::{self, Mode, PlaneKind, chunk_checksum, chunk_checksum_naive, coding_order, coding_place};
+use splitzip_host::format::{
+    self, Mode, PlaneKind, chunk_checksum, chunk_checksum_naive, coding_order, coding_place,
+};
 use splitzip_host::{
-    Bases, Codebook, CodebookChoice, CodebookFile, Dtype, Error, Executor, Flags, Frame, FrameSpec, Histogram, Reference,
-    Scheme, TensorSpec, sampled_chunks,
+    Bases, Codebook, CodebookChoice, CodebookFile, Dtype, Error, Executor, Flags, Frame, FrameSpec,
+    Histogram, Reference, Scheme, TensorSpec, sampled_chunks,
 };
 
 /// Section 9 of the specification, word for word.
@@ -59,19 +61,21 @@ fn every_length() {
 fn any_case() -> impl Strategy<Value = Case> {
     let member = prop::sample::select(members());
     let content = prop::sample::select(Content::ALL.to_vec());
-    (member, content, 0..40u64, 1..9u64, 0..4u32, any::<u64>()).prop_map(|(member, content, rows, eighths, flags, seed)| {
-        let flags = Flags::from_bits(flags << 2).unwrap();
-        let mut case = Case::new(member, content, &[rows, 8 * eighths], flags);
-        // Patches that no kind of content has.
-        let input = &mut case.inputs[0];
-        for k in 0..seed % 5 {
-            let at = (seed >> (8 * k)) as usize % input.len().max(1);
-            if let Some(byte) = input.get_mut(at) {
-                *byte ^= (seed >> 7) as u8;
+    (member, content, 0..40u64, 1..9u64, 0..4u32, any::<u64>()).prop_map(
+        |(member, content, rows, eighths, flags, seed)| {
+            let flags = Flags::from_bits(flags << 2).unwrap();
+            let mut case = Case::new(member, content, &[rows, 8 * eighths], flags);
+            // Patches that no kind of content has.
+            let input = &mut case.inputs[0];
+            for k in 0..seed % 5 {
+                let at = (seed >> (8 * k)) as usize % input.len().max(1);
+                if let Some(byte) = input.get_mut(at) {
+                    *byte ^= (seed >> 7) as u8;
+                }
             }
-        }
-        case
-    })
+            case
+        },
+    )
 }
 
 proptest! {
@@ -158,7 +162,8 @@ fn random_bits_reach_the_exact_bound() {
             // With few exponents random bits compress a little: then all chunks being raw is still the bound.
             let frame = Frame::parse(&bytes).unwrap();
             let chunks = layout.tensors[0].chunks;
-            let raw = (0..chunks).all(|chunk| frame.tensor(0).unwrap().chunk(chunk).unwrap().entry.mode == Mode::Raw);
+            let raw = (0..chunks)
+                .all(|chunk| frame.tensor(0).unwrap().chunk(chunk).unwrap().entry.mode == Mode::Raw);
             assert!(raw || member.dtype != Dtype::Bf16 || member.scheme == Scheme::W4, "{member}");
             assert_eq!(raw, bytes.len() as u64 == layout.max_frame_bytes, "{member}");
         }
@@ -171,7 +176,9 @@ fn every_word_of_every_dtype_splits_and_joins() {
         let words = 1u32 << dtype.bits();
         for word in 0..words {
             let (exponent, residual) = dtype.split(word as u16);
-            assert!(usize::from(exponent) < dtype.exponents() && u32::from(residual) < 1 << dtype.residual_bits());
+            assert!(
+                usize::from(exponent) < dtype.exponents() && u32::from(residual) < 1 << dtype.residual_bits()
+            );
             assert_eq!(dtype.join(exponent, residual), word as u16);
         }
     }

@@ -56,18 +56,32 @@ fn zeros_do_not_blow_up() {
 fn casts_round_to_nearest_even() {
     let one = |value: f32, dtype| {
         let largest = if dtype == Dtype::E4m3 { 448.0f32 } else { 57344.0 };
-        let bytes = [value, largest].iter().flat_map(|&value| half::bf16::from_f32(value).to_le_bytes()).collect();
+        let bytes =
+            [value, largest].iter().flat_map(|&value| half::bf16::from_f32(value).to_le_bytes()).collect();
         let tensor = Tensor { name: String::new(), shape: vec![2], dtype: Dtype::Bf16, bytes };
         cast(&tensor, dtype).bytes[0]
     };
-    let e4m3 = [(0.0, 0), (1.0, 0x38), (-1.0, 0xb8), (1.0625, 0x38), (1.1875, 0x3a), (448.0, 0x7e), (440.0, 0x7e), (1.9375, 0x40)];
+    let e4m3 = [
+        (0.0, 0),
+        (1.0, 0x38),
+        (-1.0, 0xb8),
+        (1.0625, 0x38),
+        (1.1875, 0x3a),
+        (448.0, 0x7e),
+        (440.0, 0x7e),
+        (1.9375, 0x40),
+    ];
     for (value, word) in e4m3 {
         assert_eq!(one(value, Dtype::E4m3), word, "{value}");
     }
-    for (value, word) in [(2f32.powi(-9), 1), (2f32.powi(-10), 0), (3.0 * 2f32.powi(-10), 2), (2f32.powi(-6), 8)] {
+    for (value, word) in
+        [(2f32.powi(-9), 1), (2f32.powi(-10), 0), (3.0 * 2f32.powi(-10), 2), (2f32.powi(-6), 8)]
+    {
         assert_eq!(one(value, Dtype::E4m3), word, "{value}");
     }
-    for (value, word) in [(1.0, 0x3c), (1.125, 0x3c), (1.375, 0x3e), (57344.0, 0x7b), (2f32.powi(-16), 1), (-0.0, 0x80)] {
+    for (value, word) in
+        [(1.0, 0x3c), (1.125, 0x3c), (1.375, 0x3e), (57344.0, 0x7b), (2f32.powi(-16), 1), (-0.0, 0x80)]
+    {
         assert_eq!(one(value, Dtype::E5m2), word, "{value}");
     }
 }

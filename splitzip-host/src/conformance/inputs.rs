@@ -75,7 +75,7 @@ impl Content {
         let zero = |zero: bool| if zero { 0 } else { plain };
         match self {
             Content::Plain => plain,
-            Content::Outliers if noise % 20 == 0 => (noise >> 32) as u16 & mask,
+            Content::Outliers if noise.is_multiple_of(20) => (noise >> 32) as u16 & mask,
             Content::Outliers => plain,
             Content::Random => (noise >> 32) as u16 & mask,
             Content::Equal => 0x9a5c & mask,
@@ -85,7 +85,7 @@ impl Content {
             Content::ZeroRows => zero(element / channels % 2 == 1),
             Content::ZeroChannels => zero(element % channels % 2 == 1),
             Content::ZeroRandom => zero(noise >> 40 & 1 == 1),
-            Content::FewZeros => zero((noise >> 40) % 50 == 0),
+            Content::FewZeros => zero((noise >> 40).is_multiple_of(50)),
             Content::NotNumbers if noise >> 40 & 1 == 1 => plain | dtype.join(u8::MAX, 0) & mask,
             Content::NotNumbers => plain,
             Content::Mixed => match element / 1024 % 4 {

@@ -1,7 +1,7 @@
 //! The frame format, version 1, as `docs/format.md` specifies it.
 //!
 //! [`FrameSpec`] describes a frame, [`Layout`] is where everything lies in it (before anything is encoded: a device
-//! encoder needs every offset up front), [`Frame`] is a checked view of bytes, [`write`] holds what every encoder
+//! encoder needs every offset up front), [`Frame`] is a checked view of bytes, [`write`](mod@write) holds what every encoder
 //! does around the coding itself, [`pack`]/[`unpack`] take equal chunks out of the planes and put them back.
 
 mod checksum;

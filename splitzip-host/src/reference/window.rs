@@ -188,7 +188,9 @@ mod tests {
     /// Every exponent is outside, or comes back from its value; with and without zeros, for every base.
     #[test]
     fn values_come_back() {
-        for (dtype, scheme) in Dtype::FLOATS.into_iter().flat_map(|dtype| SCHEMES.map(|scheme| (dtype, scheme))) {
+        for (dtype, scheme) in
+            Dtype::FLOATS.into_iter().flat_map(|dtype| SCHEMES.map(|scheme| (dtype, scheme)))
+        {
             let window = Window::new(dtype, scheme);
             for (low, zeros) in (0..=window.limit()).flat_map(|low| [(low, false), (low, true)]) {
                 let mut inside = 0;
@@ -197,7 +199,11 @@ mod tests {
                     assert!(value <= window.values());
                     if value != window.values() {
                         inside += 1;
-                        assert_eq!(window.exponent(low, zeros, value), exponent as u8, "{dtype} {scheme} {low} {zeros}");
+                        assert_eq!(
+                            window.exponent(low, zeros, value),
+                            exponent as u8,
+                            "{dtype} {scheme} {low} {zeros}"
+                        );
                     }
                 }
                 assert!(inside >= window.values() - 1, "{dtype} {scheme} {low} {zeros}: {inside}");
@@ -208,12 +214,15 @@ mod tests {
     /// The mean has the first value of the first level, but where a window of bf16 would leave a byte.
     #[test]
     fn the_mean_has_a_short_code() {
-        for (dtype, scheme) in Dtype::FLOATS.into_iter().flat_map(|dtype| SCHEMES.map(|scheme| (dtype, scheme))) {
+        for (dtype, scheme) in
+            Dtype::FLOATS.into_iter().flat_map(|dtype| SCHEMES.map(|scheme| (dtype, scheme)))
+        {
             let window = Window::new(dtype, scheme);
             for mean in 0..dtype.exponents() {
                 let mean = mean as u8;
                 let value = window.value(window.low(mean), false, mean);
-                let clamped = dtype == Dtype::Bf16 && (mean < window.below() || mean - window.below() > window.limit());
+                let clamped =
+                    dtype == Dtype::Bf16 && (mean < window.below() || mean - window.below() > window.limit());
                 assert!(clamped || value == window.below(), "{dtype} {scheme}: {mean} has value {value}");
             }
         }

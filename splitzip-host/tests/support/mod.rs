@@ -42,7 +42,9 @@ pub fn cast(tensor: &Tensor, dtype: Dtype) -> Tensor {
     let bytes = match dtype {
         Dtype::Fp16 => values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()).collect(),
         Dtype::E4m3 => values.iter().map(|&value| to_fp8(value * (448.0 / largest), 3, 7, 448.0)).collect(),
-        Dtype::E5m2 => values.iter().map(|&value| to_fp8(value * (57344.0 / largest), 2, 15, 57344.0)).collect(),
+        Dtype::E5m2 => {
+            values.iter().map(|&value| to_fp8(value * (57344.0 / largest), 2, 15, 57344.0)).collect()
+        }
         Dtype::Bf16 | Dtype::Bytes => tensor.bytes.clone(),
     };
     Tensor { dtype, bytes, ..tensor.clone() }
