@@ -252,7 +252,12 @@ impl Cpu {
         let at = steps.places.table_at(number) as usize;
         workspace.bytes_mut()[at..at + TABLE_BYTES as usize]
             .copy_from_slice(&encode_table(codebook.exponents()));
-        let steps = Steps { frame: out.as_mut_ptr() as u64, workspace: workspace.address(), table: workspace.address() + at as u64, ..steps };
+        let steps = Steps {
+            frame: out.as_mut_ptr() as u64,
+            workspace: workspace.address(),
+            table: workspace.address() + at as u64,
+            ..steps
+        };
         self.encode_coded(steps)?;
         if flags.tensor_checksums || flags.chunk_checksums {
             let sum = self.tensor_checksum(steps, flags.chunk_checksums)?;

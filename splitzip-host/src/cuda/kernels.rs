@@ -41,10 +41,13 @@ pub(super) struct Kernels {
 
 impl Kernels {
     pub fn new(context: Arc<CudaContext>) -> Result<Kernels> {
-        let (major, minor) = context.compute_capability().map_err(driver_error("asking for the compute capability"))?;
+        let (major, minor) =
+            context.compute_capability().map_err(driver_error("asking for the compute capability"))?;
         let target = match major {
             ..8 => {
-                let reason = format!("the device has compute capability {major}.{minor}, the kernels need 8.0 or newer");
+                let reason = format!(
+                    "the device has compute capability {major}.{minor}, the kernels need 8.0 or newer"
+                );
                 return Err(Error::CudaUnavailable { reason });
             }
             8 => "sm_80",
@@ -66,13 +69,17 @@ impl Kernels {
         }
         let ptx = PTX.iter().find(|ptx| ptx.target == self.target && ptx.entry == entry);
         let ptx = ptx.ok_or_else(|| Error::CudaUnavailable {
-            reason: format!("this build holds no PTX of {entry} for {}; run nvptx-builder build and bless it", self.target),
+            reason: format!(
+                "this build holds no PTX of {entry} for {}; run nvptx-builder build and bless it",
+                self.target
+            ),
         })?;
         let name = |text: &str| CString::new(text).map_err(|error| Error::Io(std::io::Error::other(error)));
         let (text, symbol) = (name(ptx.text)?, name(entry)?);
         // SAFETY: a C string with PTX; the context is current.
         let module = unsafe { result::module::load_data(text.as_ptr().cast()) };
-        let module = module.map_err(driver_error(&format!("loading the PTX of {entry} (is the driver at least 525?)")))?;
+        let module = module
+            .map_err(driver_error(&format!("loading the PTX of {entry} (is the driver at least 525?)")))?;
         // SAFETY: the module was loaded.
         let function = unsafe { result::module::get_function(module, symbol) };
         let function = function.map_err(driver_error(&format!("finding {entry}")))?;

@@ -79,7 +79,8 @@ fn probe() -> Result<usize> {
     }
     result::init().map_err(|error| unavailable(format!("the driver does not start: {}", text(&error))))?;
     let count = CudaContext::device_count();
-    let count = count.map_err(|error| unavailable(format!("the driver lists no devices: {}", text(&error))))?;
+    let count =
+        count.map_err(|error| unavailable(format!("the driver lists no devices: {}", text(&error))))?;
     if count <= 0 {
         return Err(unavailable("the driver has no device".to_owned()));
     }
@@ -182,7 +183,8 @@ impl Cuda {
     /// [`Error::Device`] when there is not enough.
     pub fn allocate(&self, bytes: u64) -> Result<DeviceBytes> {
         self.bind()?;
-        let size = usize::try_from(bytes).map_err(|_| Error::TooLarge { what: "device memory", bits: usize::BITS })?;
+        let size = usize::try_from(bytes)
+            .map_err(|_| Error::TooLarge { what: "device memory", bits: usize::BITS })?;
         // SAFETY: freed once, on drop.
         let address = unsafe { result::malloc_sync(size.max(1)) };
         let address = address.map_err(driver_error(&format!("allocating {bytes} bytes of device memory")))?;
@@ -197,7 +199,8 @@ impl Cuda {
         let memory = self.allocate(bytes.len() as u64)?;
         if !bytes.is_empty() {
             // SAFETY: as long as the slice.
-            unsafe { result::memcpy_htod_sync(memory.address, bytes) }.map_err(driver_error("copying to the device"))?;
+            unsafe { result::memcpy_htod_sync(memory.address, bytes) }
+                .map_err(driver_error("copying to the device"))?;
         }
         Ok(memory)
     }
@@ -312,13 +315,18 @@ impl Executor for Cuda {
         let end = dense as u64 + 4 * words;
         if end > plan.max_frame_bytes() {
             let what = "encoding".to_owned();
-            return Err(Error::Device { what, reason: format!("the device counted {words} words, which cannot be") });
+            return Err(Error::Device {
+                what,
+                reason: format!("the device counted {words} words, which cannot be"),
+            });
         }
         self.bind()?;
         if words != 0 {
             // SAFETY: inside of the frame.
-            unsafe { result::memcpy_dtoh_sync(&mut out[dense..end as usize], frame.address() + dense as u64) }
-                .map_err(driver_error("copying the variable parts"))?;
+            unsafe {
+                result::memcpy_dtoh_sync(&mut out[dense..end as usize], frame.address() + dense as u64)
+            }
+            .map_err(driver_error("copying the variable parts"))?;
         }
         Ok(end as usize)
     }
@@ -341,7 +349,15 @@ impl Executor for Cuda {
         let length = frame.bytes().len() as u64;
         // SAFETY: everything lives until the downloads below have waited.
         unsafe {
-            plan.decode(STREAM, device.address(), length, &addresses, workspace.address(), results.address(), sums)?;
+            plan.decode(
+                STREAM,
+                device.address(),
+                length,
+                &addresses,
+                workspace.address(),
+                results.address(),
+                sums,
+            )?;
         }
         let mut found = vec![0; 8 * (1 + tensors)];
         self.download(&results, &mut found)?;
@@ -366,7 +382,13 @@ impl Executor for Cuda {
         Ok(())
     }
 
-    fn decode_range(&self, frame: &Frame<'_>, tensor: usize, chunks: Range<u64>, output: &mut [u8]) -> Result<()> {
+    fn decode_range(
+        &self,
+        frame: &Frame<'_>,
+        tensor: usize,
+        chunks: Range<u64>,
+        output: &mut [u8],
+    ) -> Result<()> {
         // A range is read by hosts: it is not worth a trip to the device.
         crate::Cpu::new().decode_range(frame, tensor, chunks, output)
     }

@@ -59,24 +59,35 @@ impl EncodePlan {
         let layout = spec.layout()?;
         layout.tensors.iter().try_for_each(|tensor| steps::check_member("cuda", tensor))?;
         if !codebooks.is_empty() && codebooks.len() != layout.tensors.len() {
-            return Err(Error::Count { what: "codebooks", expected: layout.tensors.len(), got: codebooks.len() });
+            return Err(Error::Count {
+                what: "codebooks",
+                expected: layout.tensors.len(),
+                got: codebooks.len(),
+            });
         }
         let functions = Functions::load(cuda)?;
         let mut start = write::static_bytes(spec, &layout);
         let mut tables = vec![0u8; TABLE_BYTES as usize * layout.tensors.len()];
         let mut dynamic = vec![0u8; layout.dynamic_bytes as usize];
         let mut automatic = vec![false; layout.tensors.len()];
-        for (number, tensor) in layout.tensors.iter().enumerate().filter(|(_, tensor)| tensor.scheme.has_codebook()) {
+        for (number, tensor) in
+            layout.tensors.iter().enumerate().filter(|(_, tensor)| tensor.scheme.has_codebook())
+        {
             match codebooks.get(number) {
                 Some(CodebookChoice::Given(codebook)) if codebook.dtype() != tensor.dtype => {
                     let what = format!("the codebook of tensor {number}");
-                    return Err(Error::CodebookDtype { what, expected: tensor.dtype, found: codebook.dtype() });
+                    return Err(Error::CodebookDtype {
+                        what,
+                        expected: tensor.dtype,
+                        found: codebook.dtype(),
+                    });
                 }
                 Some(CodebookChoice::Given(codebook)) => {
                     let at = DYNAMIC_BYTES as usize * (1 + number) + 16;
                     dynamic[at..at + 16].copy_from_slice(codebook.exponents());
                     let at = TABLE_BYTES as usize * number;
-                    tables[at..at + TABLE_BYTES as usize].copy_from_slice(&encode_table(codebook.exponents()));
+                    tables[at..at + TABLE_BYTES as usize]
+                        .copy_from_slice(&encode_table(codebook.exponents()));
                 }
                 _ => automatic[number] = true,
             }
@@ -116,9 +127,19 @@ impl EncodePlan {
     /// # Safety
     /// The addresses are valid on the device of the plan and used by nobody else until the work has run; the plan lives
     /// until then; the stream belongs to the plan's context.
-    pub unsafe fn encode(&self, stream: StreamHandle, inputs: &[u64], frame: u64, workspace: u64) -> Result<()> {
+    pub unsafe fn encode(
+        &self,
+        stream: StreamHandle,
+        inputs: &[u64],
+        frame: u64,
+        workspace: u64,
+    ) -> Result<()> {
         if inputs.len() != self.layout.tensors.len() {
-            return Err(Error::Count { what: "inputs", expected: self.layout.tensors.len(), got: inputs.len() });
+            return Err(Error::Count {
+                what: "inputs",
+                expected: self.layout.tensors.len(),
+                got: inputs.len(),
+            });
         }
         check_alignment("the frame", frame)?;
         check_alignment("the workspace", workspace)?;
@@ -240,7 +261,11 @@ impl DecodePlan {
         sums: u64,
     ) -> Result<()> {
         if outputs.len() != self.layout.tensors.len() {
-            return Err(Error::Count { what: "outputs", expected: self.layout.tensors.len(), got: outputs.len() });
+            return Err(Error::Count {
+                what: "outputs",
+                expected: self.layout.tensors.len(),
+                got: outputs.len(),
+            });
         }
         check_alignment("the frame", frame)?;
         check_alignment("the workspace", workspace)?;
@@ -279,7 +304,10 @@ fn check_alignment(what: &str, address: u64) -> Result<()> {
     if address % 128 == 0 {
         return Ok(());
     }
-    Err(Error::Device { what: format!("{what} is at {address:#x}"), reason: "it must be a multiple of 128".to_owned() })
+    Err(Error::Device {
+        what: format!("{what} is at {address:#x}"),
+        reason: "it must be a multiple of 128".to_owned(),
+    })
 }
 
 /// # Safety
@@ -289,7 +317,8 @@ unsafe fn copy(to: u64, from: u64, bytes: usize, stream: StreamHandle) -> Result
         return Ok(());
     }
     // SAFETY: by contract.
-    unsafe { result::memcpy_dtod_async(to, from, bytes, stream.raw()) }.map_err(driver_error("copying on the device"))
+    unsafe { result::memcpy_dtod_async(to, from, bytes, stream.raw()) }
+        .map_err(driver_error("copying on the device"))
 }
 
 /// # Safety
@@ -299,5 +328,6 @@ unsafe fn clear(at: u64, bytes: usize, stream: StreamHandle) -> Result<()> {
         return Ok(());
     }
     // SAFETY: by contract.
-    unsafe { result::memset_d8_async(at, 0, bytes, stream.raw()) }.map_err(driver_error("clearing device memory"))
+    unsafe { result::memset_d8_async(at, 0, bytes, stream.raw()) }
+        .map_err(driver_error("clearing device memory"))
 }
