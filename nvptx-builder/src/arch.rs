@@ -27,7 +27,8 @@ impl Arch {
     ///
     /// PTX for an architecture-specific target (`sm_90a`) runs on that one only.
     pub fn assembled_for(self) -> Vec<Arch> {
-        let above = ABOVE.into_iter().filter(|&number| self.suffix.is_none() && number > self.number).map(Self::new);
+        let above =
+            ABOVE.into_iter().filter(|&number| self.suffix.is_none() && number > self.number).map(Self::new);
         std::iter::once(self).chain(above).collect()
     }
 
@@ -55,7 +56,8 @@ impl FromStr for Arch {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is not a target; write `sm_` and a number, for example `sm_80` or `sm_90`");
+        let wrong =
+            || format!("`{text}` is not a target; write `sm_` and a number, for example `sm_80` or `sm_90`");
         let rest = text.strip_prefix("sm_").ok_or_else(wrong)?;
         let digits = rest.trim_end_matches(['a', 'f']);
         let suffix = match &rest[digits.len()..] {
@@ -68,7 +70,9 @@ impl FromStr for Arch {
         let known = "sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, sm_100, sm_103, sm_110, sm_120, sm_121";
         match arch.limits() {
             Some(_) => Ok(arch),
-            None => Err(format!("`{text}` is not a target that is known here; known are {known}, with `a` or `f` behind")),
+            None => Err(format!(
+                "`{text}` is not a target that is known here; known are {known}, with `a` or `f` behind"
+            )),
         }
     }
 }

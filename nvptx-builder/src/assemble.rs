@@ -1,16 +1,19 @@
 //! Handing PTX to the vendor's assembler. A golden file that nobody's assembler accepts is worthless.
 
-use std::{path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
+
+use serde::{Deserialize, Serialize};
 
 use crate::{
     arch::Arch,
     error::{Error, Result},
-    process,
+    hash, pins, process, ptx,
+    sass::{self, Counts},
     toolchain::Tools,
 };
 
 /// What `ptxas -v` says about one entry.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Resources {
     /// The entry.
@@ -28,7 +31,7 @@ pub struct Resources {
 }
 
 /// What the assembler made of a file.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Assembled {
     /// The entries.
@@ -38,18 +41,61 @@ pub struct Assembled {
 }
 
 impl Tools {
+    /// Assembles a text and counts its instructions; `name` is for messages, `scratch` a folder of the caller's.
+    ///
+    /// The disassembler takes half a second to start, a minute for a crate of 18 entries and two targets. The result is a function of
+    /// the text and of pinned tools, so it is kept in the home under a hash of both.
+    pub fn measure(
+        &self,
+        name: &str,
+        text: &str,
+        arch: Arch,
+        opcodes: &[String],
+        scratch: &Path,
+    ) -> Result<(Assembled, Counts)> {
+        let versions = pins::WHEELS.map(|wheel| wheel.version).join(" ");
+        let key = format!("{versions}\n{arch}\n{}\n{}", opcodes.join(" "), ptx::without_comments(text));
+        let key = hash::bytes(key.as_bytes());
+        let kept = self.cache.join(format!("{key}.json"));
+        if let Some(measured) =
+            fs::read_to_string(&kept).ok().and_then(|text| serde_json::from_str(&text).ok())
+        {
+            return Ok(measured);
+        }
+        fs::create_dir_all(scratch).map_err(Error::io("create", scratch))?;
+        let (file, cubin) = (scratch.join(format!("{name}.ptx")), scratch.join("cubin"));
+        fs::write(&file, text).map_err(Error::io("write", &file))?;
+        let assembled = self.assemble(&file, arch, &cubin)?;
+        let measured = (assembled, sass::count(&self.machine_code(&cubin)?, opcodes));
+        if let Ok(json) = serde_json::to_string(&measured) {
+            // A cache that cannot be written is only slow. Renamed, so that no reader sees half a file.
+            let made = scratch.join("kept.json");
+            let _ = fs::create_dir_all(&self.cache).and_then(|()| fs::write(&made, json)).and_then(|()| {
+                let beside = self.cache.join(format!("{key}.{}", std::process::id()));
+                fs::copy(&made, &beside)?;
+                fs::rename(&beside, &kept)
+            });
+        }
+        Ok(measured)
+    }
+
     /// Assembles a file for one architecture, which may be above its target.
     pub fn assemble(&self, ptx: &Path, arch: Arch, cubin: &Path) -> Result<Assembled> {
         let mut command = Command::new(&self.ptxas);
         command.arg("-v").arg(format!("-arch={arch}")).arg(ptx).arg("-o").arg(cubin);
         let output = process::output(&mut command)?;
-        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let text =
+            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if !output.status.success() {
             let name = ptx.file_name().unwrap_or_default().to_string_lossy();
             let command = format!("ptxas -arch={arch} {name}");
             // The path of a temporary file helps nobody.
             let text = text.replace(&*ptx.to_string_lossy(), &name);
-            return Err(Error::Failed { command, status: output.status.to_string(), output: process::tail(&text, 20) });
+            return Err(Error::Failed {
+                command,
+                status: output.status.to_string(),
+                output: process::tail(&text, 20),
+            });
         }
         Assembled::parse(&text).map_err(|message| Error::Tool { tool: "ptxas -v".into(), message })
     }
@@ -60,7 +106,8 @@ impl Tools {
         // It looks for nvdisasm on the path.
         let folder = self.nvdisasm.parent().unwrap_or(Path::new("."));
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let path = std::env::join_paths(std::iter::once(folder.to_path_buf()).chain(std::env::split_paths(&path)));
+        let path =
+            std::env::join_paths(std::iter::once(folder.to_path_buf()).chain(std::env::split_paths(&path)));
         command.env("PATH", path.unwrap_or_else(|_| folder.into()));
         process::stdout(command.arg("-sass").arg(cubin))
     }
@@ -84,7 +131,8 @@ impl Assembled {
             } else if line.contains("Used ") && line.contains(" registers") {
                 let resources = assembled.entries.last_mut().ok_or("registers before the first entry")?;
                 resources.registers = before(line, " registers")?;
-                resources.shared = if line.contains(" bytes smem") { before(line, " bytes smem")? } else { 0 };
+                resources.shared =
+                    if line.contains(" bytes smem") { before(line, " bytes smem")? } else { 0 };
             }
         }
         match assembled.entries.iter().find(|entry| entry.registers == 0) {
@@ -116,7 +164,14 @@ mod tests {
                     ptxas info    : Used 10 registers, 360 bytes cmem[0]\n\
                     ptxas warning : Value of threads per SM for entry plain is out of range. .minnctapersm will be ignored\n";
         let assembled = Assembled::parse(text).unwrap();
-        let tagged = Resources { entry: "tagged".into(), registers: 32, stack: 56, spill_stores: 92, spill_loads: 148, shared: 6320 };
+        let tagged = Resources {
+            entry: "tagged".into(),
+            registers: 32,
+            stack: 56,
+            spill_stores: 92,
+            spill_loads: 148,
+            shared: 6320,
+        };
         let plain = Resources { entry: "plain".into(), registers: 10, ..Resources::default() };
         assert_eq!(assembled.entries, [tagged, plain]);
         assert_eq!(
@@ -127,7 +182,11 @@ mod tests {
 
     #[test]
     fn a_report_without_numbers_is_refused() {
-        assert!(Assembled::parse("ptxas info    : Compiling entry function 'x' for 'sm_90'\n").unwrap_err().contains("`x`"));
+        assert!(
+            Assembled::parse("ptxas info    : Compiling entry function 'x' for 'sm_90'\n")
+                .unwrap_err()
+                .contains("`x`")
+        );
         assert!(Assembled::parse("ptxas info    : Used 3 registers\n").is_err());
     }
 }

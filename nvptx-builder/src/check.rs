@@ -22,7 +22,6 @@ use crate::{
     error::{Error, Result},
     occupancy, pins,
     ptx::{Bounds, lint, module::Module, stamp},
-    sass,
     snapshot::{self, Row},
     toolchain::Tools,
 };
@@ -80,7 +79,10 @@ pub fn committed(package: &Package, build: &Build, tools: &Tools) -> Result<Repo
     let mut found = Vec::new();
     let files = committed_files(package)?;
     if files.is_empty() {
-        problems.push(format!("there is no PTX file below {}; type `nvptx-builder bless`", package.config.output.display()));
+        problems.push(format!(
+            "there is no PTX file below {}; type `nvptx-builder bless`",
+            package.config.output.display()
+        ));
     }
     for target in build.chosen(package)? {
         let name = target.arch.to_string();
@@ -88,7 +90,14 @@ pub fn committed(package: &Package, build: &Build, tools: &Tools) -> Result<Repo
             match read_candidate(file, text, target.arch) {
                 Ok((entry, bounds)) => {
                     let assemble = target.assemble.clone();
-                    found.push(Candidate { file: file.clone(), entry, target: target.arch, bounds, text: text.clone(), assemble });
+                    found.push(Candidate {
+                        file: file.clone(),
+                        entry,
+                        target: target.arch,
+                        bounds,
+                        text: text.clone(),
+                        assemble,
+                    });
                 }
                 Err(message) => problems.push(format!("{file}: {message}")),
             }
@@ -124,7 +133,8 @@ pub fn bless(package: &Package, build: &Build, tools: &Tools) -> Result<Report> 
     if let Some(parent) = table.parent() {
         fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
     }
-    fs::write(&table, snapshot::render(&rows, &package.config.opcodes)).map_err(Error::io("write", &table))?;
+    fs::write(&table, snapshot::render(&rows, &package.config.opcodes))
+        .map_err(Error::io("write", &table))?;
     let after = committed_files(package)?;
     let changed = |file: &&String| before.get(*file) != after.get(*file);
     let names: BTreeSet<_> = before.keys().chain(after.keys()).collect();
@@ -141,7 +151,8 @@ pub fn bless(package: &Package, build: &Build, tools: &Tools) -> Result<Report> 
 
 fn candidates(package: &Package, build: &Build, entries: &[Entry]) -> Result<Vec<Candidate>> {
     let targets = build.chosen(package)?;
-    let assemble = |arch| targets.iter().find(|target| target.arch == arch).map(|target| target.assemble.clone());
+    let assemble =
+        |arch| targets.iter().find(|target| target.arch == arch).map(|target| target.assemble.clone());
     let candidate = |entry: &Entry| Candidate {
         file: portable(&entry.file()),
         entry: entry.name.clone(),
@@ -157,7 +168,10 @@ fn candidates(package: &Package, build: &Build, entries: &[Entry]) -> Result<Vec
 fn read_candidate(file: &str, text: &str, target: Arch) -> Result<(String, Bounds), String> {
     let module = Module::parse(text)?;
     let [entry] = &module.entries()?[..] else { return Err("it does not hold exactly one entry".into()) };
-    let field = |name: &str| stamp::field(text, name).ok_or_else(|| format!("its stamp has no `{name}`; type `nvptx-builder bless`"));
+    let field = |name: &str| {
+        stamp::field(text, name)
+            .ok_or_else(|| format!("its stamp has no `{name}`; type `nvptx-builder bless`"))
+    };
     if Path::new(file).file_stem().is_none_or(|stem| stem != &*entry.name) || field("entry")? != entry.name {
         return Err(format!("file, stamp and entry `{}` have different names", entry.name));
     }
@@ -168,7 +182,11 @@ fn read_candidate(file: &str, text: &str, target: Arch) -> Result<(String, Bound
         return Err(format!("another compiler than the pinned one built it: {}", field("compiler")?));
     }
     if field("ptxas")? != pins::PTXAS.version {
-        return Err(format!("it was checked with ptxas {}, pinned is {}", field("ptxas")?, pins::PTXAS.version));
+        return Err(format!(
+            "it was checked with ptxas {}, pinned is {}",
+            field("ptxas")?,
+            pins::PTXAS.version
+        ));
     }
     let bounds = Bounds::parse(field("bounds")?)?;
     if !entry.body.starts_with('{') || !text.contains(&format!(")\n{}{{\n", bounds.directives())) {
@@ -213,18 +231,23 @@ fn at<T>(items: &[T], index: usize) -> Option<(usize, &T)> {
 impl Candidate {
     /// Problems and rows of one file. An error is one of the tools, not of the file.
     fn examine(&self, tools: &Tools, opcodes: &[String], scratch: &Path) -> Result<(Vec<String>, Vec<Row>)> {
-        let mut problems: Vec<_> = lint::lint(&self.entry, &self.text).iter().map(|finding| format!("{}: {finding}", self.target)).collect();
+        let mut problems: Vec<_> = lint::lint(&self.entry, &self.text)
+            .iter()
+            .map(|finding| format!("{}: {finding}", self.target))
+            .collect();
         if !problems.is_empty() {
             return Ok((problems, Vec::new()));
         }
-        fs::create_dir_all(scratch).map_err(Error::io("create", scratch))?;
-        let (ptx, cubin) = (scratch.join(format!("{}.ptx", self.entry)), scratch.join("cubin"));
-        fs::write(&ptx, &self.text).map_err(Error::io("write", &ptx))?;
+        // The same problem on several architectures is told once.
+        let mut found: Vec<(String, Vec<Arch>)> = Vec::new();
         let mut rows = Vec::new();
         for &arch in &self.assemble {
-            let mut problem = |message: String| problems.push(format!("{}, assembled for {arch}: {message}", self.file));
-            let assembled = match tools.assemble(&ptx, arch, &cubin) {
-                Ok(assembled) => assembled,
+            let mut problem = |message: String| match found.iter_mut().find(|(other, _)| *other == message) {
+                Some((_, archs)) => archs.push(arch),
+                None => found.push((message, vec![arch])),
+            };
+            let (assembled, counts) = match tools.measure(&self.entry, &self.text, arch, opcodes, scratch) {
+                Ok(measured) => measured,
                 Err(Error::Failed { output, .. }) => {
                     problem(format!("ptxas refuses it:\n{output}"));
                     continue;
@@ -238,7 +261,9 @@ impl Candidate {
             let floor = occupancy::floor(arch, self.bounds.threads, self.bounds.min_blocks);
             for warning in &assembled.warnings {
                 // Where no multiprocessor of this kind can hold so many threads, the bound is meant for others.
-                let is_expected = self.bounds.min_blocks.is_some() && floor.is_none() && warning.contains(".minnctapersm will be ignored");
+                let is_expected = self.bounds.min_blocks.is_some()
+                    && floor.is_none()
+                    && warning.contains(".minnctapersm will be ignored");
                 if !is_expected {
                     problem(format!("ptxas warns: {warning}"));
                 }
@@ -251,14 +276,18 @@ impl Candidate {
                     self.bounds.min_blocks.unwrap_or(1)
                 ));
             } else if resources.stack != 0 {
-                problem(format!("it has a stack frame of {} bytes; no local array may be left in memory", resources.stack));
+                problem(format!(
+                    "it has a stack frame of {} bytes; no local array may be left in memory",
+                    resources.stack
+                ));
             }
             if let Some(shared) = self.bounds.shared.filter(|&shared| shared != resources.shared) {
                 problem(format!("its bounds say shared={shared}, ptxas counts {} bytes", resources.shared));
             }
             let limits = arch.limits();
-            let blocks = limits
-                .map_or(0, |limits| occupancy::resident_blocks(limits, self.bounds.threads, resources.registers, resources.shared));
+            let blocks = limits.map_or(0, |limits| {
+                occupancy::resident_blocks(limits, self.bounds.threads, resources.registers, resources.shared)
+            });
             if blocks < floor.unwrap_or(1) {
                 problem(format!(
                     "{blocks} blocks are resident at once, fewer than {}: {} registers, {} bytes of shared memory, {} threads",
@@ -276,14 +305,24 @@ impl Candidate {
                 shared: resources.shared,
                 blocks,
                 floor,
-                counts: sass::count(&tools.machine_code(&cubin)?, opcodes),
+                counts,
             });
         }
+        problems.extend(found.into_iter().map(|(message, archs)| {
+            let archs = archs.iter().map(Arch::to_string).collect::<Vec<_>>().join(", ");
+            format!("{}, assembled for {archs}: {message}", self.file)
+        }));
         Ok((problems, rows))
     }
 }
 
-fn compare_files(package: &Package, build: &Build, entries: &[Entry], strictness: Strictness, report: &mut Report) -> Result<()> {
+fn compare_files(
+    package: &Package,
+    build: &Build,
+    entries: &[Entry],
+    strictness: Strictness,
+    report: &mut Report,
+) -> Result<()> {
     let files = committed_files(package)?;
     let targets = build.chosen(package)?;
     let mut left: BTreeSet<&String> = files.keys().collect();
@@ -303,15 +342,21 @@ fn compare_files(package: &Package, build: &Build, entries: &[Entry], strictness
             (true, Some(core)) => {
                 other_core.insert(core.to_owned());
             }
-            _ => report.problems.push(format!("{name} is not what the source builds:\n{}", diff(text, &entry.text))),
+            _ => report
+                .problems
+                .push(format!("{name} is not what the source builds:\n{}", diff(text, &entry.text))),
         }
     }
     for core in other_core {
-        report.notes.push(format!("same code from another library: the committed files name core {core}; `--strict` refuses that"));
+        report.notes.push(format!(
+            "same code from another library: the committed files name core {core}; `--strict` refuses that"
+        ));
     }
     let built = |file: &str| targets.iter().any(|target| file.starts_with(&format!("{}/", target.arch)));
     for file in left.into_iter().filter(|file| built(file)) {
-        report.problems.push(format!("{file} is committed, but no entry builds it; type `nvptx-builder bless`"));
+        report
+            .problems
+            .push(format!("{file} is committed, but no entry builds it; type `nvptx-builder bless`"));
     }
     report.problems.extend(orphans(package, &files));
     Ok(())
@@ -325,7 +370,11 @@ fn without_core(text: &str) -> Vec<&str> {
 fn orphans(package: &Package, files: &BTreeMap<String, String>) -> Vec<String> {
     let known: Vec<_> = package.config.targets.iter().map(|target| format!("{}/", target.arch)).collect();
     let orphans = files.keys().filter(|file| !known.iter().any(|target| file.starts_with(target)));
-    orphans.map(|file| format!("{file} is committed, but its folder is none of `targets`; remove it, or add the target")).collect()
+    orphans
+        .map(|file| {
+            format!("{file} is committed, but its folder is none of `targets`; remove it, or add the target")
+        })
+        .collect()
 }
 
 /// The table of a check that built every target is compared whole; else only the parts of what was built.
@@ -343,9 +392,15 @@ fn compare_table(package: &Package, rows: &[Row], report: &mut Report) -> Result
     let built: BTreeSet<_> = rows.iter().map(|row| row.target).collect();
     let all = package.config.targets.iter().all(|target| built.contains(&target.arch));
     let new = snapshot::render(rows, &package.config.opcodes);
-    let is_equal = if all { committed == new } else { sections(&new).all(|section| sections(&committed).any(|old| old == section)) };
+    let is_equal = if all {
+        committed == new
+    } else {
+        sections(&new).all(|section| sections(&committed).any(|old| old == section))
+    };
     if !is_equal {
-        report.problems.push(format!("the table {name} is not what the files give:\n{}", diff(&committed, &new)));
+        report
+            .problems
+            .push(format!("the table {name} is not what the files give:\n{}", diff(&committed, &new)));
     }
     Ok(())
 }
@@ -357,7 +412,11 @@ fn sections(table: &str) -> impl Iterator<Item = &str> {
 /// A unified diff, cut where it becomes long.
 fn diff(committed: &str, new: &str) -> String {
     const LINES: usize = 40;
-    let diff = TextDiff::from_lines(committed, new).unified_diff().context_radius(2).header("committed", "built").to_string();
+    let diff = TextDiff::from_lines(committed, new)
+        .unified_diff()
+        .context_radius(2)
+        .header("committed", "built")
+        .to_string();
     let mut lines: Vec<_> = diff.lines().take(LINES).map(|line| format!("    {line}")).collect();
     let more = diff.lines().count().saturating_sub(LINES);
     if more > 0 {
@@ -372,7 +431,8 @@ fn target_folders(output: &Path) -> Result<Vec<PathBuf>> {
     if output.is_dir() {
         for item in fs::read_dir(output).map_err(Error::io("read", output))? {
             let path = item.map_err(Error::io("read", output))?.path();
-            if path.is_dir() && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("sm_")) {
+            if path.is_dir() && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("sm_"))
+            {
                 folders.push(path);
             }
         }
@@ -388,8 +448,10 @@ fn committed_files(package: &Package) -> Result<BTreeMap<String, String>> {
         for item in fs::read_dir(&folder).map_err(Error::io("read", &folder))? {
             let path = item.map_err(Error::io("read", &folder))?.path();
             // A folder in here is as foreign as an unknown file.
-            let text = if path.is_dir() { Vec::new() } else { fs::read(&path).map_err(Error::io("read", &path))? };
-            let parts = [folder.file_name(), path.file_name()].map(|part| part.unwrap_or_default().to_string_lossy().into_owned());
+            let text =
+                if path.is_dir() { Vec::new() } else { fs::read(&path).map_err(Error::io("read", &path))? };
+            let parts = [folder.file_name(), path.file_name()]
+                .map(|part| part.unwrap_or_default().to_string_lossy().into_owned());
             files.insert(parts.join("/"), String::from_utf8_lossy(&text).into_owned());
         }
     }

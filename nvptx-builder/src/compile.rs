@@ -156,7 +156,10 @@ impl Build {
         let library = offline::view(&toolchain.library.path, &core, &toolchain.home.folder().join("build"))?;
         let mut entries = Vec::new();
         for target in self.chosen(package)? {
-            entries.extend(self.run_target(&Job { build: self, package, toolchain: &toolchain, target: &target, library: &library }, &core)?);
+            entries.extend(self.run_target(
+                &Job { build: self, package, toolchain: &toolchain, target: &target, library: &library },
+                &core,
+            )?);
         }
         Ok(entries)
     }
@@ -179,10 +182,17 @@ impl Build {
             return Ok(package.config.targets.clone());
         }
         let choose = |name: &String| {
-            let arch: Arch = name.parse().map_err(|message| Error::Config { manifest: package.manifest.clone(), message })?;
+            let arch: Arch = name
+                .parse()
+                .map_err(|message| Error::Config { manifest: package.manifest.clone(), message })?;
             let known = package.config.targets.iter().find(|target| target.arch == arch).cloned();
             let assemble = arch.assembled_for();
-            Ok(known.unwrap_or_else(|| TargetConfig { arch, features: Vec::new(), ptx: "8.0".into(), assemble }))
+            Ok(known.unwrap_or_else(|| TargetConfig {
+                arch,
+                features: Vec::new(),
+                ptx: "8.0".into(),
+                assemble,
+            }))
         };
         self.targets.iter().map(choose).collect()
     }
@@ -194,12 +204,21 @@ impl Build {
         let module = Module::parse(&text).map_err(wrong)?;
         if module.target != target.arch.to_string() || module.version != target.ptx {
             let (arch, ptx) = (target.arch, &target.ptx);
-            let found = format!("the compiler wrote PTX {} for {}, not {ptx} for {arch}", module.version, module.target);
-            return Err(wrong(format!("{found}; choose another version under `ptx` in [package.metadata.nvptx-builder]")));
+            let found = format!(
+                "the compiler wrote PTX {} for {}, not {ptx} for {arch}",
+                module.version, module.target
+            );
+            return Err(wrong(format!(
+                "{found}; choose another version under `ptx` in [package.metadata.nvptx-builder]"
+            )));
         }
         let mut texts = module.entries().map_err(wrong)?;
         if texts.is_empty() {
-            let features = if target.features.is_empty() { String::new() } else { format!(" with features {:?}", target.features) };
+            let features = if target.features.is_empty() {
+                String::new()
+            } else {
+                format!(" with features {:?}", target.features)
+            };
             return Err(wrong(format!(
                 "`{}`{features} has no entry; write `#[unsafe(no_mangle)] pub unsafe extern \"ptx-kernel\" fn`",
                 package.name
@@ -213,34 +232,38 @@ impl Build {
             }
         }
         let (flags, features) = (job.flags(), job.features());
-        texts.into_iter().map(|mut entry| {
-            let wrong = |message| Error::Bounds { entry: entry.name.clone(), message };
-            let params = Param::list(&entry.head).map_err(wrong)?;
-            let bounds = Bounds::take(&mut entry).map_err(|message| Error::Bounds { entry: entry.name.clone(), message })?;
-            let stamp = Stamp {
-                entry: &entry.name,
-                compiler: &toolchain.compiler.version,
-                target: module.target.clone(),
-                version: &module.version,
-                flags: &flags,
-                features: &features,
-                core,
-                bounds,
-                params: &params,
-            };
-            let text = format!(
-                "{}\n.version {}\n.target {}\n.address_size {}\n\n{}{}\n{}{}",
-                stamp.text(),
-                module.version,
-                module.target,
-                module.address_size,
-                entry.declarations,
-                entry.head,
-                bounds.directives(),
-                entry.body,
-            );
-            Ok(Entry { name: entry.name, target: target.arch, bounds, params, text })
-        }).collect()
+        texts
+            .into_iter()
+            .map(|mut entry| {
+                let wrong = |message| Error::Bounds { entry: entry.name.clone(), message };
+                let params = Param::list(&entry.head).map_err(wrong)?;
+                let bounds = Bounds::take(&mut entry)
+                    .map_err(|message| Error::Bounds { entry: entry.name.clone(), message })?;
+                let stamp = Stamp {
+                    entry: &entry.name,
+                    compiler: &toolchain.compiler.version,
+                    target: module.target.clone(),
+                    version: &module.version,
+                    flags: &flags,
+                    features: &features,
+                    core,
+                    bounds,
+                    params: &params,
+                };
+                let text = format!(
+                    "{}\n.version {}\n.target {}\n.address_size {}\n\n{}{}\n{}{}",
+                    stamp.text(),
+                    module.version,
+                    module.target,
+                    module.address_size,
+                    entry.declarations,
+                    entry.head,
+                    bounds.directives(),
+                    entry.body,
+                );
+                Ok(Entry { name: entry.name, target: target.arch, bounds, params, text })
+            })
+            .collect()
     }
 }
 
@@ -263,7 +286,8 @@ impl Job<'_> {
 
     /// The flags that decide code, as the stamp shows them.
     fn flags(&self) -> Vec<String> {
-        let mut flags: Vec<String> = PROFILE.iter().filter_map(|(flag, _, _)| (!flag.is_empty()).then(|| (*flag).to_owned())).collect();
+        let named = PROFILE.iter().filter(|(flag, _, _)| !flag.is_empty());
+        let mut flags: Vec<String> = named.map(|(flag, _, _)| (*flag).to_owned()).collect();
         flags.extend(self.rustflags());
         flags
     }
@@ -298,8 +322,20 @@ impl Job<'_> {
     fn cargo(&self, folder: &Path) -> std::process::Command {
         let Self { build, package, toolchain, .. } = self;
         let mut cargo = process::clean(&toolchain.compiler.cargo);
-        cargo.args(["rustc", "--release", "--lib", "--crate-type", "lib", "--target", "nvptx64-nvidia-cuda", "-Zbuild-std=core"]);
-        cargo.args(["--color", "never", "--manifest-path"]).arg(&package.manifest).args(["--package", &package.name]);
+        cargo.args([
+            "rustc",
+            "--release",
+            "--lib",
+            "--crate-type",
+            "lib",
+            "--target",
+            "nvptx64-nvidia-cuda",
+            "-Zbuild-std=core",
+        ]);
+        cargo
+            .args(["--color", "never", "--manifest-path"])
+            .arg(&package.manifest)
+            .args(["--package", &package.name]);
         cargo.arg("--target-dir").arg(folder);
         let features = self.features();
         if !features.is_empty() {
@@ -312,7 +348,10 @@ impl Job<'_> {
         }
         cargo.args(["--", "--emit=asm"]);
         cargo.current_dir(package.folder());
-        cargo.env("RUSTC", &toolchain.compiler.rustc).env("RUSTC_WRAPPER", "").env("RUSTC_WORKSPACE_WRAPPER", "");
+        cargo
+            .env("RUSTC", &toolchain.compiler.rustc)
+            .env("RUSTC_WRAPPER", "")
+            .env("RUSTC_WORKSPACE_WRAPPER", "");
         cargo.env("CARGO_ENCODED_RUSTFLAGS", self.rustflags().join("\x1f"));
         for (_, variable, value) in PROFILE {
             cargo.env(format!("CARGO_PROFILE_RELEASE_{variable}"), value);
@@ -332,7 +371,8 @@ impl Job<'_> {
             let parent = path.parent().and_then(Path::file_name);
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let hash = name.strip_prefix(&fingerprints);
-            parent.is_some_and(|parent| parent == ".fingerprint") && hash.is_some_and(|hash| !hash.contains('-'))
+            parent.is_some_and(|parent| parent == ".fingerprint")
+                && hash.is_some_and(|hash| !hash.contains('-'))
         };
         for path in find(&folder.join("nvptx64-nvidia-cuda"), &is_ours)? {
             fs::remove_dir_all(&path).map_err(Error::io("remove", &path))?;
@@ -354,7 +394,10 @@ impl Job<'_> {
         let wrong = |message| Error::Tool { tool: "cargo rustc".into(), message };
         match &self.texts(folder)?[..] {
             [text] => fs::read_to_string(text).map_err(Error::io("read", text)),
-            [] => Err(wrong(format!("it succeeded, but there is no assembly text of `{}`", self.package.crate_name))),
+            [] => Err(wrong(format!(
+                "it succeeded, but there is no assembly text of `{}`",
+                self.package.crate_name
+            ))),
             _ => Err(wrong(format!("it left more than one assembly text of `{}`", self.package.crate_name))),
         }
     }

@@ -86,8 +86,8 @@ struct Raw {
 
 /// Memory accesses by width, barriers and collectives, and the atomics: what a change of a kernel moves first.
 const OPCODES: [&str; 17] = [
-    "LDG", "LDG.128", "STG", "STG.128", "LDS", "LDS.128", "STS", "STS.128", "ATOMS", "ATOMG", "RED", "BAR", "WARPSYNC", "SHFL", "VOTE",
-    "REDUX", "BRA",
+    "LDG", "LDG.128", "STG", "STG.128", "LDS", "LDS.128", "STS", "STS.128", "ATOMS", "ATOMG", "RED", "BAR",
+    "WARPSYNC", "SHFL", "VOTE", "REDUX", "BRA",
 ];
 
 impl Package {
@@ -96,7 +96,10 @@ impl Package {
         let manifest = if manifest.is_dir() { manifest.join("Cargo.toml") } else { manifest.to_path_buf() };
         let manifest = std::path::absolute(&manifest).map_err(Error::io("find", &manifest))?;
         if !manifest.is_file() {
-            return Err(config_error(&manifest, "there is no such manifest; name one with `--manifest-path`".into()));
+            return Err(config_error(
+                &manifest,
+                "there is no such manifest; name one with `--manifest-path`".into(),
+            ));
         }
         let mut command = process::clean("cargo");
         command.args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path"]).arg(&manifest);
@@ -105,32 +108,49 @@ impl Package {
     }
 
     fn from_metadata(text: &str, manifest: &Path, name: Option<&str>) -> Result<Self> {
-        let unexpected =
-            |error: serde_json::Error| Error::Tool { tool: "cargo metadata".into(), message: error.to_string() };
+        let unexpected = |error: serde_json::Error| Error::Tool {
+            tool: "cargo metadata".into(),
+            message: error.to_string(),
+        };
         let metadata: Metadata = serde_json::from_str(text).map_err(unexpected)?;
         let has_config = |package: &&PackageMetadata| package.metadata.get("nvptx-builder").is_some();
-        let (packages, same) = (&metadata.packages, |package: &&PackageMetadata| same_file(&package.manifest_path, manifest));
+        let (packages, same) =
+            (&metadata.packages, |package: &&PackageMetadata| same_file(&package.manifest_path, manifest));
         let package = match name {
             Some(name) => packages.iter().find(|package| package.name == name),
             // The root of a workspace, run without `-p`: the member that has a table, if only one has.
-            None => packages.iter().find(same).filter(has_config).or_else(|| {
-                let mut with_config = packages.iter().filter(has_config);
-                with_config.next().filter(|_| with_config.next().is_none() && !packages.iter().any(|p| same(&p) && is_member_only(p, &metadata)))
-            }).or_else(|| packages.iter().find(same)),
+            None => packages
+                .iter()
+                .find(same)
+                .filter(has_config)
+                .or_else(|| {
+                    let mut with_config = packages.iter().filter(has_config);
+                    with_config.next().filter(|_| {
+                        with_config.next().is_none()
+                            && !packages.iter().any(|p| same(&p) && is_member_only(p, &metadata))
+                    })
+                })
+                .or_else(|| packages.iter().find(same)),
         };
         let package = package.ok_or_else(|| {
             let names = packages.iter().map(|package| &*package.name).collect::<Vec<_>>().join(", ");
             config_error(manifest, format!("which package is meant? Choose with `--package`: {names}"))
         })?;
         let manifest = &package.manifest_path;
-        let library = package.targets.iter().find(|target| target.kind.iter().any(|kind| kind.ends_with("lib")));
-        let library = library.ok_or_else(|| config_error(manifest, "the package has no library; kernels are built from `src/lib.rs`".into()))?;
+        let library =
+            package.targets.iter().find(|target| target.kind.iter().any(|kind| kind.ends_with("lib")));
+        let library = library.ok_or_else(|| {
+            config_error(manifest, "the package has no library; kernels are built from `src/lib.rs`".into())
+        })?;
         let raw = match package.metadata.get("nvptx-builder") {
-            Some(table) => serde_json::from_value(table.clone())
-                .map_err(|error| config_error(manifest, format!("[package.metadata.nvptx-builder]: {error}")))?,
+            Some(table) => serde_json::from_value(table.clone()).map_err(|error| {
+                config_error(manifest, format!("[package.metadata.nvptx-builder]: {error}"))
+            })?,
             None => Raw::default(),
         };
-        let config = Config::new(raw).map_err(|message| config_error(manifest, format!("[package.metadata.nvptx-builder]: {message}")))?;
+        let config = Config::new(raw).map_err(|message| {
+            config_error(manifest, format!("[package.metadata.nvptx-builder]: {message}"))
+        })?;
         Ok(Self {
             manifest: manifest.clone(),
             name: package.name.clone(),
@@ -170,9 +190,12 @@ fn config_error(manifest: &Path, message: String) -> Error {
 
 impl Config {
     fn new(raw: Raw) -> Result<Self, String> {
-        let archs = |names: &[String]| names.iter().map(|name| name.parse()).collect::<Result<Vec<Arch>, String>>();
+        let archs =
+            |names: &[String]| names.iter().map(|name| name.parse()).collect::<Result<Vec<Arch>, String>>();
         let targets = match &raw.targets {
-            Some(names) if names.is_empty() => return Err("`targets` is empty; write [\"sm_80\", \"sm_90\"], or leave the key out".into()),
+            Some(names) if names.is_empty() => {
+                return Err("`targets` is empty; write [\"sm_80\", \"sm_90\"], or leave the key out".into());
+            }
             Some(names) => archs(names)?,
             None => vec![Arch::new(80), Arch::new(90)],
         };
@@ -192,7 +215,8 @@ impl Config {
                 let (major, minor) = text.split_once('.')?;
                 Some((major.parse::<u8>().ok()?, minor.parse::<u8>().ok().filter(|minor| *minor < 10)?))
             };
-            is_version(ptx).ok_or_else(|| format!("`{ptx}` is not a version of PTX; write for example \"8.0\""))?;
+            is_version(ptx)
+                .ok_or_else(|| format!("`{ptx}` is not a version of PTX; write for example \"8.0\""))?;
             let assemble = raw.assemble.get(&name).map_or(Ok(arch.assembled_for()), |names| archs(names))?;
             if assemble.first() != Some(&arch) {
                 return Err(format!("`assemble` for `{name}` must begin with `{name}` itself"));
@@ -202,10 +226,14 @@ impl Config {
         }
         let relative = |key: &str, value: Option<String>, default: &str| {
             let path = PathBuf::from(value.unwrap_or_else(|| default.to_owned()));
-            let is_relative = path.components().all(|part| matches!(part, Component::Normal(_) | Component::ParentDir | Component::CurDir));
+            let is_relative = path
+                .components()
+                .all(|part| matches!(part, Component::Normal(_) | Component::ParentDir | Component::CurDir));
             match is_relative && path.file_name().is_some() {
                 true => Ok(path),
-                false => Err(format!("`{key}` is `{}`; write a path relative to the manifest", path.display())),
+                false => {
+                    Err(format!("`{key}` is `{}`; write a path relative to the manifest", path.display()))
+                }
             }
         };
         let output = relative("output", raw.output, "ptx")?;
@@ -268,7 +296,8 @@ mod tests {
         assert_eq!(package.crate_name, "my_kernels");
         assert_eq!(package.output(), Path::new("/w/my-kernels/ptx"));
         assert_eq!(package.table(), Path::new("/w/my-kernels/ptx/resources.md"));
-        let targets: Vec<_> = package.config.targets.iter().map(|target| (target.arch.to_string(), &*target.ptx)).collect();
+        let targets: Vec<_> =
+            package.config.targets.iter().map(|target| (target.arch.to_string(), &*target.ptx)).collect();
         assert_eq!(targets, [("sm_80".to_owned(), "8.0"), ("sm_90".to_owned(), "8.0")]);
     }
 
@@ -280,8 +309,14 @@ mod tests {
         )
         .unwrap();
         let target = &config.targets[0];
-        assert_eq!((&*target.ptx, &target.features[..], target.assemble.len()), ("7.5", &["plain".to_owned()][..], 2));
-        assert_eq!((config.output, config.table), (PathBuf::from("../host/ptx"), PathBuf::from("../host/table.md")));
+        assert_eq!(
+            (&*target.ptx, &target.features[..], target.assemble.len()),
+            ("7.5", &["plain".to_owned()][..], 2)
+        );
+        assert_eq!(
+            (config.output, config.table),
+            (PathBuf::from("../host/ptx"), PathBuf::from("../host/table.md"))
+        );
     }
 
     #[test]
@@ -308,6 +343,10 @@ mod tests {
         assert_eq!(read(&packages, "/w/a/Cargo.toml", None).unwrap().name, "a");
         assert_eq!(read(&packages, "/w/Cargo.toml", Some("a")).unwrap().name, "a");
         assert!(read(&packages, "/w/Cargo.toml", Some("c")).unwrap_err().contains("a, b"));
-        assert!(read(&[package("a", "null"), package("b", "null")], "/w/Cargo.toml", None).unwrap_err().contains("--package"));
+        assert!(
+            read(&[package("a", "null"), package("b", "null")], "/w/Cargo.toml", None)
+                .unwrap_err()
+                .contains("--package")
+        );
     }
 }

@@ -58,14 +58,20 @@ pub fn diagnose(home: &Home) -> Diagnosis {
     let mut needs = vec![match &compiler {
         Ok(compiler) => {
             let version = format!("{} ({})", compiler.version.release, &pins::COMPILER_COMMIT[..9]);
-            let origin = if compiler.is_rustups() { format!("toolchain `{}`", compiler.name) } else { "on the path".into() };
+            let origin = if compiler.is_rustups() {
+                format!("toolchain `{}`", compiler.name)
+            } else {
+                "on the path".into()
+            };
             Need::found("compiler", version, &compiler.rustc, origin)
         }
         Err(error) => Need::missing("compiler", error),
     }];
     needs.push(match Library::find(compiler.as_ref().ok(), home) {
         Ok(library) => {
-            let version = library.hash().map_or_else(|error| error.to_string(), |hash| format!("core sha256 {}", &hash[..16]));
+            let version = library
+                .hash()
+                .map_or_else(|error| error.to_string(), |hash| format!("core sha256 {}", &hash[..16]));
             let origin = match library.origin {
                 LibraryOrigin::Variable => "variable NVPTX_BUILDER_LIBRARY",
                 LibraryOrigin::Toolchain => "the toolchain's component",

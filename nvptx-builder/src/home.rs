@@ -11,6 +11,7 @@
 //!     cuda/ORIGIN.txt       where they came from
 //!     build/<target>/       cargo's folder for each target
 //!     build/library-<hash>/ a view of the library that needs no registry
+//!     cache/                what the assembler said about texts it has seen
 //!     ptx/<package>/        what `build` writes when no folder is named
 //! ```
 
@@ -36,7 +37,11 @@ impl Home {
             return Self::at(folder);
         }
         let own = workspace_root(start).join("target");
-        let mut folders: Vec<_> = set("CARGO_TARGET_DIR").into_iter().chain([own]).map(|target| target.join("nvptx-builder")).collect();
+        let mut folders: Vec<_> = set("CARGO_TARGET_DIR")
+            .into_iter()
+            .chain([own])
+            .map(|target| target.join("nvptx-builder"))
+            .collect();
         folders.dedup();
         Self { folders: folders.into_iter().map(absolute).collect() }
     }

@@ -43,3 +43,7 @@ pub use config::Package;
 pub use error::{Error, Result};
 pub use home::Home;
 pub use toolchain::{Toolchain, Tools};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -128,7 +128,8 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<ExitCode> {
-    let home_around = |start: &std::path::Path| cli.home.as_ref().map_or_else(|| Home::around(start), Home::at);
+    let home_around =
+        |start: &std::path::Path| cli.home.as_ref().map_or_else(|| Home::around(start), Home::at);
     match &cli.command {
         Command::Doctor { json } => {
             let diagnosis = doctor::diagnose(&home_around(".".as_ref()));
@@ -147,13 +148,16 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Build { source, targets, out, no_lint, json } => {
             let package = source.package()?;
             let build = targets.of(source.build(cli.home.as_ref())).lint(!no_lint);
-            let out = out.clone().unwrap_or_else(|| home_around(package.folder()).folder().join("ptx").join(&package.name));
+            let out = out
+                .clone()
+                .unwrap_or_else(|| home_around(package.folder()).folder().join("ptx").join(&package.name));
             let entries = build.run_into(&package, &out)?;
             match json {
                 true => println!("{}", compile::json(&entries)),
                 false => {
                     for entry in &entries {
-                        let params = entry.params.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+                        let params =
+                            entry.params.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
                         println!("{}: {}; {params}", out.join(entry.file()).display(), entry.bounds);
                     }
                 }
@@ -186,7 +190,8 @@ fn show(report: &Report) -> ExitCode {
     for problem in &report.problems {
         println!("error: {problem}");
     }
-    let count = |count: usize, noun: &str| if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") };
+    let count =
+        |count: usize, noun: &str| if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") };
     let looked = format!("{}, assembled {}", count(report.files, "file"), count(report.assembled, "time"));
     match report.problems.len() {
         0 => println!("{looked}: all well"),

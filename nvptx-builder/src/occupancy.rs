@@ -49,7 +49,9 @@ mod tests {
     #[test]
     fn known_values_of_the_occupancy_calculator() {
         // sm_80: 256 threads, by registers.
-        for (registers, expected) in [(16, 8), (32, 8), (33, 6), (40, 6), (48, 5), (64, 4), (65, 3), (96, 2), (128, 2), (255, 1)] {
+        for (registers, expected) in
+            [(16, 8), (32, 8), (33, 6), (40, 6), (48, 5), (64, 4), (65, 3), (96, 2), (128, 2), (255, 1)]
+        {
             assert_eq!(blocks(80, 256, registers, 0), expected, "{registers} registers");
         }
         // By shared memory: 48 KiB and its reserved 1 KiB fit 3 times into 164, 4 times into 228, 2 times into 100.

@@ -30,7 +30,10 @@ pub fn view(library: &Path, hash: &str, folder: &Path) -> Result<PathBuf> {
         return Ok(view);
     }
     fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
-    let made = tempfile::Builder::new().prefix(".view-").tempdir_in(folder).map_err(Error::io("create a folder in", folder))?;
+    let made = tempfile::Builder::new()
+        .prefix(".view-")
+        .tempdir_in(folder)
+        .map_err(Error::io("create a folder in", folder))?;
     for item in fs::read_dir(library).map_err(Error::io("read", library))? {
         let path = item.map_err(Error::io("read", library))?.path();
         let Some(name) = path.file_name() else { continue };
@@ -69,14 +72,23 @@ fn vendored(vendor: &Path) -> Result<Vec<(String, String, String)>> {
         }
         let text = fs::read_to_string(&manifest).map_err(Error::io("read", &manifest))?;
         if let Some((name, version)) = name_and_version(&text) {
-            crates.push((name, version, folder.file_name().unwrap_or_default().to_string_lossy().into_owned()));
+            crates.push((
+                name,
+                version,
+                folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            ));
         }
     }
     crates.sort();
     Ok(crates)
 }
 
-fn copy(from: &Path, to: &Path, name: &str, change: impl FnOnce(&str) -> Result<String, String>) -> Result<()> {
+fn copy(
+    from: &Path,
+    to: &Path,
+    name: &str,
+    change: impl FnOnce(&str) -> Result<String, String>,
+) -> Result<()> {
     let (from, to) = (from.join(name), to.join(name));
     let text = fs::read_to_string(&from).map_err(Error::io("read", &from))?;
     let changed = change(&text).map_err(|message| Error::Config { manifest: from, message })?;
@@ -85,9 +97,14 @@ fn copy(from: &Path, to: &Path, name: &str, change: impl FnOnce(&str) -> Result<
 
 /// Name and version in the `[package]` table of a manifest that cargo has normalised.
 fn name_and_version(manifest: &str) -> Option<(String, String)> {
-    let package = manifest.lines().skip_while(|line| line.trim() != "[package]").skip(1).take_while(|line| !line.starts_with('['));
+    let package = manifest
+        .lines()
+        .skip_while(|line| line.trim() != "[package]")
+        .skip(1)
+        .take_while(|line| !line.starts_with('['));
     let value = |key: &str| {
-        let value = package.clone().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix('='))?;
+        let value =
+            package.clone().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix('='))?;
         Some(value.trim().trim_matches('"').to_owned())
     };
     Some((value("name")?, value("version")?))
@@ -99,13 +116,17 @@ fn with_patches(manifest: &str, crates: &[(String, String, String)]) -> Result<S
     if manifest.contains("path = \"vendor/") {
         return Ok(manifest.to_owned());
     }
-    let (before, after) = manifest.split_once(TABLE).ok_or("the library's manifest has no [patch.crates-io]")?;
+    let (before, after) =
+        manifest.split_once(TABLE).ok_or("the library's manifest has no [patch.crates-io]")?;
     let mut lines = String::new();
     for (name, version, folder) in crates {
         let twice = crates.iter().filter(|(other, ..)| other == name).count() > 1;
         lines.push_str(&match twice {
             // Two versions of one crate need names that differ.
-            true => format!("\"{name}-{}\" = {{ package = \"{name}\", path = \"vendor/{folder}\" }}\n", version.replace(['.', '+'], "-")),
+            true => format!(
+                "\"{name}-{}\" = {{ package = \"{name}\", path = \"vendor/{folder}\" }}\n",
+                version.replace(['.', '+'], "-")
+            ),
             false => format!("{name} = {{ path = \"vendor/{folder}\" }}\n"),
         });
     }
@@ -127,15 +148,23 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let library = folder.path();
         for (name, manifest) in [
-            ("memchr-2.7.6", "# normalised\n[package]\nedition = \"2021\"\nname = \"memchr\"\nversion = \"2.7.6\"\n[dependencies]\nname = \"no\"\n"),
+            (
+                "memchr-2.7.6",
+                "# normalised\n[package]\nedition = \"2021\"\nname = \"memchr\"\nversion = \"2.7.6\"\n[dependencies]\nname = \"no\"\n",
+            ),
             ("wasi-1.0.0", "[package]\nname = \"wasi\"\nversion = \"1.0.0\"\n"),
             ("wasi-2.0.0", "[package]\nname = \"wasi\"\nversion = \"2.0.0+b\"\n"),
         ] {
             fs::create_dir_all(library.join("vendor").join(name)).unwrap();
             fs::write(library.join("vendor").join(name).join("Cargo.toml"), manifest).unwrap();
         }
-        fs::write(library.join("Cargo.toml"), "[workspace]\n\n[patch.crates-io]\nown = { path = \"own\" }\n").unwrap();
-        fs::write(library.join("Cargo.lock"), "[[package]]\nname = \"memchr\"\nsource = \"registry+x\"\nchecksum = \"y\"\ndependencies = []\n").unwrap();
+        fs::write(library.join("Cargo.toml"), "[workspace]\n\n[patch.crates-io]\nown = { path = \"own\" }\n")
+            .unwrap();
+        fs::write(
+            library.join("Cargo.lock"),
+            "[[package]]\nname = \"memchr\"\nsource = \"registry+x\"\nchecksum = \"y\"\ndependencies = []\n",
+        )
+        .unwrap();
         let folder = tempfile::tempdir().unwrap();
         let view = view(library, "0123456789", folder.path()).unwrap();
         let patched = fs::read_to_string(view.join("Cargo.toml")).unwrap();
@@ -145,7 +174,10 @@ mod tests {
              \"wasi-1-0-0\" = { package = \"wasi\", path = \"vendor/wasi-1.0.0\" }\n\
              \"wasi-2-0-0-b\" = { package = \"wasi\", path = \"vendor/wasi-2.0.0\" }\nown = { path = \"own\" }\n"
         );
-        assert_eq!(fs::read_to_string(view.join("Cargo.lock")).unwrap(), "[[package]]\nname = \"memchr\"\ndependencies = []\n");
+        assert_eq!(
+            fs::read_to_string(view.join("Cargo.lock")).unwrap(),
+            "[[package]]\nname = \"memchr\"\ndependencies = []\n"
+        );
         assert!(view.join("vendor/memchr-2.7.6/Cargo.toml").is_file());
         // The library is as it was, the view is found again, and a manifest that is patched already stays as it is.
         assert!(!fs::read_to_string(library.join("Cargo.toml")).unwrap().contains("vendor"));

@@ -38,6 +38,7 @@ pub const PTXAS: Wheel = Wheel { tool: "ptxas", package: "nvidia-cuda-nvcc", ver
 /// The disassembler that `cuobjdump` calls. No 13.0 wheel of it exists; a younger disassembler reads older cubins.
 pub const NVDISASM: Wheel = Wheel { tool: "nvdisasm", package: "nvidia-cuda-nvdisasm", version: "13.2.78" };
 /// The tool that prints the machine code of a cubin.
-pub const CUOBJDUMP: Wheel = Wheel { tool: "cuobjdump", package: "nvidia-cuda-cuobjdump", version: "13.2.78" };
+pub const CUOBJDUMP: Wheel =
+    Wheel { tool: "cuobjdump", package: "nvidia-cuda-cuobjdump", version: "13.2.78" };
 /// The three wheels.
 pub const WHEELS: [Wheel; 3] = [PTXAS, NVDISASM, CUOBJDUMP];

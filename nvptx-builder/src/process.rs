@@ -16,9 +16,17 @@ pub(crate) fn clean(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         let Some(name) = name.to_str() else { continue };
-        let network = ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTRIES_", "CARGO_REGISTRY_", "CARGO_SOURCE_"];
+        let network = [
+            "CARGO_HOME",
+            "CARGO_HTTP_",
+            "CARGO_NET_",
+            "CARGO_REGISTRIES_",
+            "CARGO_REGISTRY_",
+            "CARGO_SOURCE_",
+        ];
         let cargo = name.starts_with("CARGO") && !network.iter().any(|keep| name.starts_with(keep));
-        let rust = name.starts_with("RUSTC") || ["RUSTFLAGS", "RUSTDOCFLAGS", "RUSTUP_TOOLCHAIN", "RUST_RECURSION_COUNT"].contains(&name);
+        let rust = name.starts_with("RUSTC")
+            || ["RUSTFLAGS", "RUSTDOCFLAGS", "RUSTUP_TOOLCHAIN", "RUST_RECURSION_COUNT"].contains(&name);
         if cargo || rust || name.starts_with("__CARGO") || name == "LD_LIBRARY_PATH" {
             command.env_remove(name);
         }
@@ -29,9 +37,10 @@ pub(crate) fn clean(program: impl AsRef<OsStr>) -> Command {
 /// Runs to the end and hands back what was written, whatever the exit status.
 pub(crate) fn output(command: &mut Command) -> Result<Output> {
     tracing::debug!(?command, "run");
-    command
-        .output()
-        .map_err(|source| Error::Start { program: command.get_program().to_string_lossy().into_owned(), source })
+    command.output().map_err(|source| Error::Start {
+        program: command.get_program().to_string_lossy().into_owned(),
+        source,
+    })
 }
 
 /// Runs to the end; a failure is an error that holds the end of what was written. Hands back stdout.
@@ -40,7 +49,8 @@ pub(crate) fn stdout(command: &mut Command) -> Result<String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     Err(Error::Failed { command: shown(command), status: output.status.to_string(), output: tail(&text, 60) })
 }
 

@@ -4,7 +4,7 @@
 //! became a generic one. A few counts do, and they read well in a diff.
 
 /// Counts over the machine code of one entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct Counts {
     /// All instructions, without the `NOP`s that fill up the end.
@@ -44,7 +44,8 @@ fn opcode(line: &str) -> Option<&str> {
 fn is(opcode: &str, wanted: &str) -> bool {
     let mut parts = opcode.split('.');
     let mut wanted = wanted.split('.');
-    parts.next() == wanted.next() && wanted.all(|modifier| opcode.split('.').skip(1).any(|part| part == modifier))
+    parts.next() == wanted.next()
+        && wanted.all(|modifier| opcode.split('.').skip(1).any(|part| part == modifier))
 }
 
 #[cfg(test)]

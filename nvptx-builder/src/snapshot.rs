@@ -41,7 +41,12 @@ pub fn render(rows: &[Row], opcodes: &[String]) -> String {
             let floor = row.floor.map_or("-".to_owned(), |floor| floor.to_string());
             let numbers = [row.registers.to_string(), row.shared.to_string(), row.blocks.to_string(), floor];
             let counts = std::iter::once(row.counts.instructions).chain(row.counts.opcodes.iter().copied());
-            cells.push(std::iter::once(row.entry.clone()).chain(numbers).chain(counts.map(|count| count.to_string())).collect());
+            cells.push(
+                std::iter::once(row.entry.clone())
+                    .chain(numbers)
+                    .chain(counts.map(|count| count.to_string()))
+                    .collect(),
+            );
         }
         text.push_str(&align(&cells));
     }
@@ -55,7 +60,11 @@ fn align(cells: &[Vec<String>]) -> String {
     let mut text = String::new();
     for (number, line) in cells.iter().enumerate() {
         for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
-            text.push_str(&if column == 0 { format!("| {cell:<width$} |") } else { format!(" {cell:>width$} |") });
+            text.push_str(&if column == 0 {
+                format!("| {cell:<width$} |")
+            } else {
+                format!(" {cell:>width$} |")
+            });
         }
         text.push('\n');
         if number == 0 {

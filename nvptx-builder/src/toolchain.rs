@@ -79,10 +79,15 @@ impl Compiler {
 
     /// Looks through rustup's toolchains, then at plain `rustc`.
     pub fn find() -> Result<Self> {
-        Self::rustup().into_iter().chain([String::new()]).find_map(|name| Self::named(&name)).ok_or_else(|| Error::Missing {
-            what: format!("the compiler with commit {}", &pins::COMPILER_COMMIT[..9]),
-            hint: format!("type `rustup toolchain install {}`, or `nvptx-builder setup`", pins::TOOLCHAIN_NAME),
-        })
+        Self::rustup().into_iter().chain([String::new()]).find_map(|name| Self::named(&name)).ok_or_else(
+            || Error::Missing {
+                what: format!("the compiler with commit {}", &pins::COMPILER_COMMIT[..9]),
+                hint: format!(
+                    "type `rustup toolchain install {}`, or `nvptx-builder setup`",
+                    pins::TOOLCHAIN_NAME
+                ),
+            },
+        )
     }
 
     /// Names of the toolchains that rustup knows; none where there is no rustup.
@@ -155,11 +160,15 @@ impl Library {
                 true => Ok(Self { path, origin: LibraryOrigin::Variable }),
                 false => Err(Error::Missing {
                     what: "`core` in the folder that NVPTX_BUILDER_LIBRARY names".into(),
-                    hint: format!("{} has no core/src/lib.rs; name the folder `library` of rust-src, or unset it", path.display()),
+                    hint: format!(
+                        "{} has no core/src/lib.rs; name the folder `library` of rust-src, or unset it",
+                        path.display()
+                    ),
                 }),
             };
         }
-        let own = compiler.map(|compiler| compiler.sysroot.join(Self::IN_SYSROOT)).filter(|path| Self::is_at(path));
+        let own =
+            compiler.map(|compiler| compiler.sysroot.join(Self::IN_SYSROOT)).filter(|path| Self::is_at(path));
         if let Some(path) = own {
             return Ok(Self { path, origin: LibraryOrigin::Toolchain });
         }
@@ -168,7 +177,9 @@ impl Library {
             None => Err(Error::Missing {
                 what: "the standard library's sources (rust-src)".into(),
                 hint: match compiler {
-                    Some(compiler) if !compiler.is_rustups() => "type `nvptx-builder setup`, which takes Debian's package".into(),
+                    Some(compiler) if !compiler.is_rustups() => {
+                        "type `nvptx-builder setup`, which takes Debian's package".into()
+                    }
                     _ => format!(
                         "type `rustup component add rust-src --toolchain {}`, or `nvptx-builder setup`, which also knows Debian's package",
                         compiler.map_or(pins::TOOLCHAIN_NAME, |compiler| &compiler.name)
@@ -186,7 +197,10 @@ impl Library {
     ///
     /// Three folders, because `core` takes `core::arch` and `core::simd` from beside it by `#[path]`.
     pub fn hash(&self) -> Result<String> {
-        hash::tree(&self.path, &["core/src", "portable-simd/crates/core_simd/src", "stdarch/crates/core_arch/src"])
+        hash::tree(
+            &self.path,
+            &["core/src", "portable-simd/crates/core_simd/src", "stdarch/crates/core_arch/src"],
+        )
     }
 }
 
@@ -200,6 +214,8 @@ pub struct Tools {
     pub nvdisasm: PathBuf,
     /// Prints the machine code of a cubin; calls `nvdisasm`.
     pub cuobjdump: PathBuf,
+    /// Where results are kept.
+    pub cache: PathBuf,
 }
 
 impl Tools {
@@ -209,6 +225,7 @@ impl Tools {
             ptxas: Self::one(home, pins::PTXAS)?,
             nvdisasm: Self::one(home, pins::NVDISASM)?,
             cuobjdump: Self::one(home, pins::CUOBJDUMP)?,
+            cache: home.folder().join("cache"),
         })
     }
 
@@ -217,7 +234,8 @@ impl Tools {
         let binary = format!("{}{}", wheel.tool, env::consts::EXE_SUFFIX);
         let brought = home.find(&format!("cuda/bin/{binary}"));
         let paths = env::var_os("PATH").unwrap_or_default();
-        let on_path = env::split_paths(&paths).map(|folder| folder.join(&binary)).filter(|path| path.is_file());
+        let on_path =
+            env::split_paths(&paths).map(|folder| folder.join(&binary)).filter(|path| path.is_file());
         let mut others = Vec::new();
         for path in brought.into_iter().chain(on_path) {
             match tool_version(&path) {
@@ -284,8 +302,14 @@ mod tests {
                     commit-date: 2026-05-19\nhost: x86_64-unknown-linux-gnu\nrelease: 1.97.0-nightly\nLLVM version: 22.1.4\n";
         let version = CompilerVersion::parse(text);
         assert!(version.is_pinned());
-        assert_eq!((&*version.release, &*version.date, &*version.llvm), ("1.97.0-nightly", "2026-05-19", "22.1.4"));
-        assert!(!CompilerVersion::parse("rustc 1.95.0 (Debian)\nrelease: 1.95.0\ncommit-hash: unknown\n").is_pinned());
+        assert_eq!(
+            (&*version.release, &*version.date, &*version.llvm),
+            ("1.97.0-nightly", "2026-05-19", "22.1.4")
+        );
+        assert!(
+            !CompilerVersion::parse("rustc 1.95.0 (Debian)\nrelease: 1.95.0\ncommit-hash: unknown\n")
+                .is_pinned()
+        );
         assert!(!CompilerVersion::parse("").is_pinned());
     }
 

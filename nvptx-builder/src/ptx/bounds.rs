@@ -33,7 +33,8 @@ impl Bounds {
                        `// nvptx-builder: threads=256 min_blocks=8 shared=1234`";
         let (mut threads, mut min_blocks, mut shared) = (None, None, None);
         for word in text.split_whitespace() {
-            let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not key=value; {allowed}"))?;
+            let (key, value) =
+                word.split_once('=').ok_or_else(|| format!("`{word}` is not key=value; {allowed}"))?;
             let (place, range) = match key {
                 "threads" => (&mut threads, 1..=1024),
                 "min_blocks" => (&mut min_blocks, 1..=32),
@@ -98,7 +99,12 @@ mod tests {
     use super::*;
 
     fn entry(body: &str) -> EntryText {
-        EntryText { name: "x".into(), declarations: String::new(), head: ".visible .entry x()".into(), body: body.into() }
+        EntryText {
+            name: "x".into(),
+            declarations: String::new(),
+            head: ".visible .entry x()".into(),
+            body: body.into(),
+        }
     }
 
     #[test]
@@ -131,7 +137,8 @@ mod tests {
 
     #[test]
     fn the_comment_is_taken_out() {
-        let mut one = entry("{\n\t// nvptx-builder: threads=256\n\tret;\n\t// nvptx-builder: threads=256\n}\n");
+        let mut one =
+            entry("{\n\t// nvptx-builder: threads=256\n\tret;\n\t// nvptx-builder: threads=256\n}\n");
         assert_eq!(Bounds::take(&mut one).unwrap().threads, 256);
         assert_eq!(one.body, "{\n\tret;\n}\n");
         let mut two = entry("{\n\t// nvptx-builder: threads=256\n\t// nvptx-builder: threads=128\n}\n");

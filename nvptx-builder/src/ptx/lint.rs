@@ -84,11 +84,16 @@ pub fn lint(entry: &str, text: &str) -> Vec<Finding> {
                 let callee = called(statement).unwrap_or(word);
                 find(if callee.contains("panicking") { Rule::Panic } else { Rule::Call }, callee);
             } else if *word == ".func" {
-                let named = words[at + 1..].iter().find(|word| !word.starts_with('.') && !word.starts_with("func_retval"));
+                let named = words[at + 1..]
+                    .iter()
+                    .find(|word| !word.starts_with('.') && !word.starts_with("func_retval"));
                 let named = *named.unwrap_or(word);
                 find(if named.contains("panicking") { Rule::Panic } else { Rule::Function }, named);
             } else if *word == ".local" || (!word.starts_with('.') && parts().any(|part| part == "local")) {
-                find(Rule::Local, words[at..].iter().rfind(|word| word.starts_with("__local")).unwrap_or(word));
+                find(
+                    Rule::Local,
+                    words[at..].iter().rfind(|word| word.starts_with("__local")).unwrap_or(word),
+                );
             } else if *word == ".global" && (at == 0 || words[at - 1] != ".ptr") {
                 // `.ptr .global` in a parameter list is a promise about a pointer.
                 let declared = statement.split(['=', '[']).next().unwrap_or_default();
@@ -135,8 +140,14 @@ mod tests {
             [(Rule::Panic, "_ZN4core9panicking18panic_bounds_check17hE".into())]
         );
         assert_eq!(rules("call.uni (retval0), helper, (param0);"), [(Rule::Call, "helper".into())]);
-        assert_eq!(rules(".extern .func (.param .b32 func_retval0) helper (.param .b32 a);"), [(Rule::Function, "helper".into())]);
-        assert_eq!(rules(".local .align 4 .b8 \t__local_depot0[64];"), [(Rule::Local, "__local_depot0".into())]);
+        assert_eq!(
+            rules(".extern .func (.param .b32 func_retval0) helper (.param .b32 a);"),
+            [(Rule::Function, "helper".into())]
+        );
+        assert_eq!(
+            rules(".local .align 4 .b8 \t__local_depot0[64];"),
+            [(Rule::Local, "__local_depot0".into())]
+        );
         assert_eq!(rules("st.local.u32 [%rd1], %r1;"), [(Rule::Local, "st.local.u32".into())]);
         assert_eq!(rules(".global .align 4 .b8 table[4] = {1, 2, 3, 4};"), [(Rule::Global, "table".into())]);
         let finding = &lint("encode", ".global .align 4 .b8 table[4];")[0];

@@ -48,6 +48,9 @@ mod tests {
     #[test]
     fn comments_go_and_lines_stay() {
         assert_eq!(without_comments("a // b\nc /* d\ne */ f / g"), "a \nc \n f / g");
-        assert_eq!(words("\t@%p1 ld.global.u32 %r1, [%rd2+4];").collect::<Vec<_>>(), ["%p1", "ld.global.u32", "%r1", "%rd2", "4"]);
+        assert_eq!(
+            words("\t@%p1 ld.global.u32 %r1, [%rd2+4];").collect::<Vec<_>>(),
+            ["%p1", "ld.global.u32", "%r1", "%rd2", "4"]
+        );
     }
 }

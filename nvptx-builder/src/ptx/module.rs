@@ -49,7 +49,12 @@ pub struct EntryText {
 impl Module {
     /// Reads a module's text.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut module = Self { version: String::new(), target: String::new(), address_size: String::new(), items: Vec::new() };
+        let mut module = Self {
+            version: String::new(),
+            target: String::new(),
+            address_size: String::new(),
+            items: Vec::new(),
+        };
         let mut rest = text;
         loop {
             rest = skip_blank(rest);
@@ -73,9 +78,11 @@ impl Module {
             *header = fields.next().unwrap_or_default().trim_end_matches(',').to_owned();
             rest = &rest[line.len()..];
         }
-        for (directive, value) in
-            [(".version", &module.version), (".target", &module.target), (".address_size", &module.address_size)]
-        {
+        for (directive, value) in [
+            (".version", &module.version),
+            (".target", &module.target),
+            (".address_size", &module.address_size),
+        ] {
             if value.is_empty() {
                 return Err(format!("there is no `{directive}` line"));
             }
@@ -119,7 +126,8 @@ impl Module {
 
 impl Item {
     fn parse(text: &str) -> Result<(Self, &str), String> {
-        let end = item_end(text).ok_or_else(|| format!("nothing ends what starts with `{}`", first_line(text)))?;
+        let end =
+            item_end(text).ok_or_else(|| format!("nothing ends what starts with `{}`", first_line(text)))?;
         let (text, after) = text.split_at(end);
         let plain = without_comments(text);
         let kind = match () {
@@ -239,7 +247,9 @@ fn tidy(text: &str, body: bool) -> String {
     let mut tidied = String::with_capacity(text.len());
     for line in text.lines() {
         let line = match line.rfind("//") {
-            Some(at) if NOISE.iter().any(|noise| line[at + 2..].trim_start().starts_with(noise)) => &line[..at],
+            Some(at) if NOISE.iter().any(|noise| line[at + 2..].trim_start().starts_with(noise)) => {
+                &line[..at]
+            }
             _ => line,
         };
         let line = line.trim_end();
@@ -330,7 +340,10 @@ $L__BB0_1:\n\t@%p1 bra \t$L__BB0_1;\n\tret;\n\n}\n\t// .globl\tsecond\n.visible 
             "{\n\t.reg .b32 \t%r<3>;\n\t.reg .b32 t;\n\tmov.u32 %r1, first_memory; // { a brace in a comment\n\
 $L__BB0_1:\n\t@%p1 bra \t$L__BB0_1;\n\tret;\n}\n"
         );
-        assert_eq!(entries[1].body, "{\n\tmov.b64 %rd1, points;\n$L__BB0_33:\n\t{ .reg .b32 q; }\n\tbra $L__BB0_33;\n}\n");
+        assert_eq!(
+            entries[1].body,
+            "{\n\tmov.b64 %rd1, points;\n$L__BB0_33:\n\t{ .reg .b32 q; }\n\tbra $L__BB0_33;\n}\n"
+        );
     }
 
     #[test]

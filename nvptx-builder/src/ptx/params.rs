@@ -20,7 +20,9 @@ impl Param {
     /// Reads the parameter list in the head of an entry.
     pub fn list(head: &str) -> Result<Vec<Self>, String> {
         let head = without_comments(head);
-        let list = head.split_once('(').map_or("", |(_, after)| after.rsplit_once(')').map_or(after, |(list, _)| list));
+        let list = head
+            .split_once('(')
+            .map_or("", |(_, after)| after.rsplit_once(')').map_or(after, |(list, _)| list));
         list.split(',').filter(|text| !text.trim().is_empty()).map(Self::parse).collect()
     }
 
@@ -36,8 +38,11 @@ impl Param {
         if fields.next() != Some(".param") {
             return Err(wrong());
         }
-        let is_kind =
-            |word: &&str| word.strip_prefix(['.']).is_some_and(|kind| kind.starts_with(['u', 's', 'b', 'f']) && kind[1..].parse::<u32>().is_ok());
+        let is_kind = |word: &&str| {
+            word.strip_prefix(['.']).is_some_and(|kind| {
+                kind.starts_with(['u', 's', 'b', 'f']) && kind[1..].parse::<u32>().is_ok()
+            })
+        };
         let kind = words(declared).find(is_kind).ok_or_else(wrong)?[1..].to_owned();
         Ok(Self { kind, pointer: words(declared).any(|word| word == ".ptr"), elements })
     }
@@ -61,8 +66,14 @@ mod tests {
     #[test]
     fn lists_are_read() {
         assert_eq!(shown(".visible .entry x()"), "");
-        assert_eq!(shown(".visible .entry x(\n\t.param .u64 .ptr .align 1 x_param_0,\n\t.param .u32 x_param_1\n)"), "ptr u32");
-        assert_eq!(shown(".visible .entry x(\n\t.param .u64 x_param_0,\n\t.param .align 8 .b8 x_param_1[24]\n)"), "u64 b8[24]");
+        assert_eq!(
+            shown(".visible .entry x(\n\t.param .u64 .ptr .align 1 x_param_0,\n\t.param .u32 x_param_1\n)"),
+            "ptr u32"
+        );
+        assert_eq!(
+            shown(".visible .entry x(\n\t.param .u64 x_param_0,\n\t.param .align 8 .b8 x_param_1[24]\n)"),
+            "u64 b8[24]"
+        );
         assert!(Param::list(".visible .entry x(\n\t.reg .u64 y\n)").is_err());
     }
 }

@@ -110,7 +110,9 @@ impl<'a> Apt<'a> {
         };
         write("sources/debian.sources", &source.with_suite(suite))?;
         // The system's hooks are for the system's lists.
-        let hooks = ["Pre-Invoke", "Post-Invoke", "Post-Invoke-Success"].map(|hook| format!("#clear APT::Update::{hook};\n")).concat();
+        let hooks = ["Pre-Invoke", "Post-Invoke", "Post-Invoke-Success"]
+            .map(|hook| format!("#clear APT::Update::{hook};\n"))
+            .concat();
         write("apt.conf", &hooks)?;
         Ok(Self { folder, suite })
     }
@@ -143,7 +145,11 @@ impl<'a> Apt<'a> {
             what: format!("{} {} in suite {}", pins::LIBRARY_PACKAGE, pins::LIBRARY_VERSION, self.suite),
             hint: format!("it has {}", process::tail(&list, 5)),
         })?;
-        process::stdout(self.command("apt-get").args(["-q", "download", &format!("{}={version}", pins::LIBRARY_PACKAGE)]))?;
+        process::stdout(self.command("apt-get").args([
+            "-q",
+            "download",
+            &format!("{}={version}", pins::LIBRARY_PACKAGE),
+        ]))?;
         Ok(version)
     }
 }
@@ -163,14 +169,27 @@ fn unpack(folder: &Path) -> Result<()> {
     let is_package = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "deb");
     let items = fs::read_dir(folder).map_err(Error::io("read", folder))?;
     let package = items.filter_map(|item| Some(item.ok()?.path())).find(is_package);
-    let package = package.ok_or_else(|| Error::Tool { tool: "apt-get download".into(), message: "there is no package".into() })?;
+    let package = package.ok_or_else(|| Error::Tool {
+        tool: "apt-get download".into(),
+        message: "there is no package".into(),
+    })?;
     let made = folder.join("rust-src");
     fs::create_dir_all(&made).map_err(Error::io("create", &made))?;
     let start = |source| Error::Start { program: "dpkg-deb".into(), source };
-    let mut archive =
-        Command::new("dpkg-deb").arg("--fsys-tarfile").arg(&package).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(start)?;
+    let mut archive = Command::new("dpkg-deb")
+        .arg("--fsys-tarfile")
+        .arg(&package)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(start)?;
     let mut tar = Command::new("tar");
-    tar.arg("-x").arg("-C").arg(&made).args(["--no-same-owner", "--strip-components=4", "--wildcards", "--no-wildcards-match-slash"]);
+    tar.arg("-x").arg("-C").arg(&made).args([
+        "--no-same-owner",
+        "--strip-components=4",
+        "--wildcards",
+        "--no-wildcards-match-slash",
+    ]);
     tar.args(["./usr/src/rustc-*/library", "./usr/src/rustc-*/COPYRIGHT", "./usr/src/rustc-*/LICENSE-*"]);
     if let Some(stdout) = archive.stdout.take() {
         tar.stdin(stdout);
@@ -198,12 +217,31 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let parts = folder.path().join("sources.list.d");
         fs::create_dir(&parts).unwrap();
-        fs::write(folder.path().join("sources.list"), "deb http://mirror.example/debian trixie main\n").unwrap();
-        fs::write(parts.join("more.list"), "deb http://mirror.example/debian trixie-updates main\ndeb http://x.example/apt x main\n").unwrap();
-        fs::write(parts.join("b.sources"), "Types: deb\nURIs: http://b.example/debian\nSuites: sid\nComponents: main\n").unwrap();
-        fs::write(parts.join("b.sources.save"), "Types: deb\nURIs: http://c.example/debian\nSuites: sid\nComponents: main\n").unwrap();
-        let found: Vec<_> = system_sources(folder.path()).unwrap().into_iter().flat_map(|source| source.uris).collect();
+        fs::write(folder.path().join("sources.list"), "deb http://mirror.example/debian trixie main\n")
+            .unwrap();
+        fs::write(
+            parts.join("more.list"),
+            "deb http://mirror.example/debian trixie-updates main\ndeb http://x.example/apt x main\n",
+        )
+        .unwrap();
+        fs::write(
+            parts.join("b.sources"),
+            "Types: deb\nURIs: http://b.example/debian\nSuites: sid\nComponents: main\n",
+        )
+        .unwrap();
+        fs::write(
+            parts.join("b.sources.save"),
+            "Types: deb\nURIs: http://c.example/debian\nSuites: sid\nComponents: main\n",
+        )
+        .unwrap();
+        let found: Vec<_> =
+            system_sources(folder.path()).unwrap().into_iter().flat_map(|source| source.uris).collect();
         assert_eq!(found, ["http://mirror.example/debian", "http://b.example/debian"]);
-        assert!(system_sources(&folder.path().join("none")).unwrap_err().to_string().contains("rustup component add rust-src"));
+        assert!(
+            system_sources(&folder.path().join("none"))
+                .unwrap_err()
+                .to_string()
+                .contains("rustup component add rust-src")
+        );
     }
 }

@@ -85,7 +85,12 @@ fn library(compiler: &Compiler, home: &Home, say: &mut dyn FnMut(&str)) -> Resul
     }
     match debian::bring(home) {
         Ok(brought) => {
-            say(&format!("rust-src: package {} {} of Debian, suite {}", pins::LIBRARY_PACKAGE, brought.version, brought.suite));
+            say(&format!(
+                "rust-src: package {} {} of Debian, suite {}",
+                pins::LIBRARY_PACKAGE,
+                brought.version,
+                brought.suite
+            ));
             Ok(())
         }
         Err(error) => {
@@ -109,9 +114,14 @@ fn fetch(compiler: &Compiler, library: &Library, say: &mut dyn FnMut(&str)) {
         return;
     }
     let mut command = process::clean(&compiler.cargo);
-    command.env("RUSTC", &compiler.rustc).args(["fetch", "--locked", "--manifest-path"]).arg(library.path.join("Cargo.toml"));
+    command
+        .env("RUSTC", &compiler.rustc)
+        .args(["fetch", "--locked", "--manifest-path"])
+        .arg(library.path.join("Cargo.toml"));
     if let Err(error) = process::stdout(&mut command) {
-        say(&format!("rust-src: its dependencies could not be fetched, the first build will need the network ({error})"));
+        say(&format!(
+            "rust-src: its dependencies could not be fetched, the first build will need the network ({error})"
+        ));
     }
 }
 
@@ -131,7 +141,10 @@ fn tools(home: &Home, say: &mut dyn FnMut(&str)) -> Result<()> {
 
 /// A folder in the home in which something is put together.
 fn workshop(home: &Home) -> Result<TempDir> {
-    tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(home.folder()).map_err(Error::io("create a folder in", home.folder()))
+    tempfile::Builder::new()
+        .prefix(UNFINISHED)
+        .tempdir_in(home.folder())
+        .map_err(Error::io("create a folder in", home.folder()))
 }
 
 /// Puts a finished folder in its place; what was there goes.

@@ -27,14 +27,18 @@ impl Source {
     pub fn is_debian(&self) -> bool {
         let is_archive = |uri: &String| {
             let path = uri.split_once("://").map_or(uri.as_str(), |(_, path)| path);
-            path.split('/').skip(1).any(|part| part == "debian" || part == "debian.list") && !uri.contains("debian-security")
+            path.split('/').skip(1).any(|part| part == "debian" || part == "debian.list")
+                && !uri.contains("debian-security")
         };
-        !self.uris.is_empty() && self.uris.iter().all(is_archive) && self.components.iter().any(|component| component == "main")
+        !self.uris.is_empty()
+            && self.uris.iter().all(is_archive)
+            && self.components.iter().any(|component| component == "main")
     }
 
     /// The entry in the newer form, for another suite.
     pub fn with_suite(&self, suite: &str) -> String {
-        let mut text = format!("Types: deb\nURIs: {}\nSuites: {suite}\nComponents: main\n", self.uris.join(" "));
+        let mut text =
+            format!("Types: deb\nURIs: {}\nSuites: {suite}\nComponents: main\n", self.uris.join(" "));
         for (name, value) in &self.trust {
             text.push_str(&format!("{name}: {value}\n"));
         }
@@ -66,9 +70,16 @@ pub fn parse_deb822(text: &str) -> Vec<Source> {
 }
 
 fn from_fields(fields: &[(String, String)]) -> Option<Source> {
-    let field = |name: &str| fields.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value);
-    let words = |name: &str| field(name).map(|value| value.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).unwrap_or_default();
-    let is_off = field("Enabled").is_some_and(|value| ["no", "false", "off", "0"].contains(&&*value.to_ascii_lowercase()));
+    let field = |name: &str| {
+        fields.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    };
+    let words = |name: &str| {
+        field(name)
+            .map(|value| value.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+            .unwrap_or_default()
+    };
+    let is_off = field("Enabled")
+        .is_some_and(|value| ["no", "false", "off", "0"].contains(&&*value.to_ascii_lowercase()));
     if is_off || !words("Types").iter().any(|kind| kind == "deb") {
         return None;
     }
@@ -92,7 +103,10 @@ fn one_line(line: &str) -> Option<Source> {
     let (uri, suite) = (words.next()?, words.next()?);
     let option = |wanted: &str| {
         let pairs = options.split_whitespace().filter_map(|option| option.split_once('='));
-        pairs.filter(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.replace(',', " ")).next()
+        pairs
+            .filter(|(name, _)| name.eq_ignore_ascii_case(wanted))
+            .map(|(_, value)| value.replace(',', " "))
+            .next()
     };
     let trust = TRUST.iter().filter_map(|name| Some(((*name).to_owned(), option(name)?))).collect();
     Some(Source { uris: vec![uri], suites: vec![suite], components: words.collect(), trust })
@@ -126,7 +140,10 @@ mod tests {
                     -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n abc=\n -----END PGP PUBLIC KEY BLOCK-----\n";
         let sources = parse_deb822(text);
         assert!(sources[0].is_debian());
-        assert_eq!(sources[0].with_suite("sid"), text.replace("Suites: trixie", "Suites: sid").replace("Signed-By:\n", "Signed-By: \n"));
+        assert_eq!(
+            sources[0].with_suite("sid"),
+            text.replace("Suites: trixie", "Suites: sid").replace("Signed-By:\n", "Signed-By: \n")
+        );
     }
 
     #[test]
@@ -144,7 +161,11 @@ mod tests {
 
     #[test]
     fn mirror_lists_and_snapshots_are_debian() {
-        let source = |uri: &str| Source { uris: vec![uri.into()], components: vec!["main".into()], ..Source::default() };
+        let source = |uri: &str| Source {
+            uris: vec![uri.into()],
+            components: vec!["main".into()],
+            ..Source::default()
+        };
         assert!(source("mirror+file:///etc/apt/mirrors/debian.list").is_debian());
         assert!(source("http://snapshot.example/archive/debian/20260101T000000Z").is_debian());
         assert!(!source("http://packages.example/apt").is_debian());

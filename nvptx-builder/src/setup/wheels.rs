@@ -26,7 +26,8 @@ pub fn bring(home: &Home) -> Result<()> {
     for wheel in pins::WHEELS {
         let binary = format!("{}{}", wheel.tool, std::env::consts::EXE_SUFFIX);
         let is_binary = |path: &&std::path::PathBuf| {
-            path.file_name().is_some_and(|name| name == &*binary) && path.parent().is_some_and(|folder| folder.ends_with("bin"))
+            path.file_name().is_some_and(|name| name == &*binary)
+                && path.parent().is_some_and(|folder| folder.ends_with("bin"))
         };
         let found = all.iter().find(is_binary).ok_or_else(|| Error::Tool {
             tool: "pip".into(),
@@ -35,7 +36,9 @@ pub fn bring(home: &Home) -> Result<()> {
         copy(found, &bin.join(&binary))?;
         let metadata = format!("{}-{}.dist-info", wheel.package.replace('-', "_"), wheel.version);
         let is_licence = |path: &&std::path::PathBuf| {
-            let named = path.file_name().is_some_and(|name| name.to_string_lossy().to_ascii_lowercase().starts_with("license"));
+            let named = path
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().to_ascii_lowercase().starts_with("license"));
             named && path.iter().any(|part| part == &*metadata)
         };
         if let Some(licence) = all.iter().find(is_licence) {
@@ -63,7 +66,15 @@ fn install(workshop: &Path, wheels: &Path) -> Result<()> {
     let wanted = pins::WHEELS.map(|wheel| format!("{}=={}", wheel.package, wheel.version));
     for (program, arguments) in pips {
         let mut command = Command::new(&program);
-        command.args(arguments).args(["install", "--quiet", "--no-deps", "--no-compile", "--only-binary", ":all:", "--target"]);
+        command.args(arguments).args([
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--no-compile",
+            "--only-binary",
+            ":all:",
+            "--target",
+        ]);
         command.arg(wheels).args(&wanted);
         command.env_remove("PIP_REQUIRE_VIRTUALENV").env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
         match process::stdout(&mut command) {
