@@ -1,0 +1,144 @@
+//! What launchers refuse: short buffers and addresses that a device would fault on. Nothing runs then.
+
+use crate::Aligned;
+use splitzip_kernels::dtype::Bf16;
+use splitzip_kernels::kernels::{checksum, decode, encode, entries, histogram, pick};
+use splitzip_kernels::launch::{
+    ArgumentError, Chunks, Kind, MAX_SLOTS, Programs, Source, Target, directory_bytes,
+};
+use splitzip_kernels::scheme::W4;
+use splitzip_kernels::tile::{Slots, TAIL_BYTES, Totals};
+use std::collections::BTreeSet;
+
+const ELEMENTS: u64 = 5000;
+
+/// The sizes of what `encode` takes, by name, and the multiples that addresses must be.
+fn sizes() -> Vec<(&'static str, u64, u64)> {
+    vec![
+        ("words", 2 * ELEMENTS, 16),
+        ("table", 256, 16),
+        ("residuals", ELEMENTS, 16),
+        ("codes", ELEMENTS / 2, 16),
+        ("directory", directory_bytes(ELEMENTS), 8),
+        ("slots", 5 * 4 * u64::from(Slots::<Bf16, W4>::WORDS), 16),
+        ("totals", Totals::bytes_for(ELEMENTS), 16),
+        ("tail", TAIL_BYTES, 16),
+    ]
+}
+
+/// An encode whose buffer `changed` has fewer bytes or another address. It is checked, and never run.
+fn checked(changed: &str, less: u64, off: u64) -> Result<(), ArgumentError> {
+    let of = |name: &str| {
+        let &(_, bytes, _) = sizes().iter().find(|(other, ..)| *other == name).unwrap();
+        let (less, off) = if name == changed { (less, off) } else { (0, 0) };
+        (0x10_0000 + off, bytes - less)
+    };
+    // SAFETY: nothing runs, so nothing is read or written.
+    let (source, target) = (
+        |name: &str| unsafe { Source::at(of(name).0, of(name).1) },
+        |name: &str| unsafe { Target::at(of(name).0, of(name).1) },
+    );
+    encode::Arguments::<Bf16, W4> {
+        chunks: Chunks { elements: ELEMENTS },
+        words: source("words"),
+        table: source("table"),
+        residuals: target("residuals"),
+        codes: target("codes"),
+        directory: target("directory"),
+        slots: target("slots"),
+        totals: target("totals"),
+        tail: target("tail"),
+    }
+    .launch()
+    .map(|launch| {
+        // 5 chunks are one block of 16 programs; the hidden argument is the last slot.
+        assert_eq!((launch.entry.name, launch.blocks), ("encode_bf16_w4", 1));
+        assert_eq!(launch.slots.as_slice().len(), launch.entry.parameters.len() + 1);
+        assert_eq!((launch.slots.as_slice()[0], launch.slots.as_slice()[9]), (ELEMENTS, 0));
+    })
+}
+
+#[test]
+fn right_buffers_are_taken() {
+    assert_eq!(checked("", 0, 0), Ok(()));
+}
+
+#[test]
+fn a_byte_too_few_is_refused_by_name() {
+    for (name, bytes, _) in sizes() {
+        let expected = ArgumentError::TooShort { name, given: bytes - 1, needed: bytes };
+        assert_eq!(checked(name, 1, 0), Err(expected), "{name}");
+        let text = expected.to_string();
+        assert!(text.contains(name) && text.contains(&bytes.to_string()), "{text}");
+    }
+}
+
+#[test]
+fn a_misaligned_address_is_refused_by_name() {
+    for (name, _, align) in sizes() {
+        let expected = ArgumentError::Misaligned { name, address: 0x10_0000 + align / 2, align };
+        assert_eq!(checked(name, 0, align / 2), Err(expected), "{name}");
+        assert!(expected.to_string().contains(&format!("no multiple of {align}")), "{expected}");
+        assert_eq!(checked(name, 0, align), Ok(()), "{name}");
+    }
+}
+
+#[test]
+fn run_all_refuses_before_it_writes() {
+    let (words, mut counts, mut tail) = (Aligned::zeros(2 * 1024), Aligned::zeros(2047), Aligned::zeros(0));
+    let refused = histogram::Arguments::<Bf16> {
+        programs: Programs { programs: 1 },
+        words: Source::of(words.bytes()),
+        elements: 1024,
+        samples: 1,
+        counts: Target::of(counts.bytes_mut()),
+        tail: Target::of(tail.bytes_mut()),
+    }
+    .run_all();
+    assert_eq!(refused, Err(ArgumentError::TooShort { name: "counts", given: 2047, needed: 2048 }));
+    assert!(counts.bytes().iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn whole_chunks_need_no_tail_and_nothing_needs_nothing() {
+    let mut sum = Aligned::zeros(8);
+    let mut check = |elements: u64, tail: u64| {
+        // SAFETY: nothing runs.
+        let (words, tail) = unsafe { (Source::at(0x1000, 2 * elements), Target::at(0, tail)) };
+        let (tensor_sum, chunk_sums) = (Target::of(sum.bytes_mut()), Target::of(&mut []));
+        let chunks = Chunks { elements };
+        checksum::Arguments::<Bf16> { chunks, words, tensor_sum, chunk_sums, keep: 0, tail }.check()
+    };
+    assert_eq!(check(2048, 0), Ok(()));
+    assert_eq!(check(0, 0), Ok(()));
+    assert_eq!(check(2049, 0), Err(ArgumentError::TooShort { name: "tail", given: 0, needed: TAIL_BYTES }));
+}
+
+#[test]
+fn sizes_of_huge_tensors_do_not_overflow() {
+    // SAFETY: nothing runs.
+    let (words, tensor_sum) = unsafe { (Source::at(0x1000, 1 << 40), Target::at(0x1000, 8)) };
+    let (chunk_sums, tail) = (Target::of(&mut []), Target::of(&mut []));
+    let chunks = Chunks { elements: 1 << 61 };
+    let refused =
+        checksum::Arguments::<Bf16> { chunks, words, tensor_sum, chunk_sums, keep: 0, tail }.check();
+    assert_eq!(refused, Err(ArgumentError::TooShort { name: "words", given: 1 << 40, needed: 1 << 62 }));
+}
+
+#[test]
+fn entries_have_names_of_their_own_and_room_for_their_arguments() {
+    let names: Vec<&str> = entries().map(|entry| entry.name).collect();
+    assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
+    for entry in entries() {
+        assert!(entry.name.starts_with(entry.kernel), "{}", entry.name);
+        assert!(entry.parameters.len() < MAX_SLOTS, "{}", entry.name);
+        assert!(entry.warps * 32 <= 1024 && entry.min_blocks >= 1, "{}", entry.name);
+        // The first parameter is the grid.
+        assert_eq!(entry.parameters[0].kind, Kind::U64, "{}", entry.name);
+    }
+    assert_eq!(decode::ENTRIES.len(), encode::ENTRIES.len());
+    assert_eq!(
+        pick::ENTRIES[0].parameters.iter().map(|parameter| parameter.name).collect::<Vec<_>>(),
+        ["programs", "counts", "exponents", "codebook", "table"]
+    );
+}

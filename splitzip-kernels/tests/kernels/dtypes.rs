@@ -1,0 +1,94 @@
+//! Split and join of every dtype, over all of its words, through planes in memory.
+
+use crate::Aligned;
+use splitzip_kernels::dtype::{Bf16, Dtype};
+use splitzip_kernels::launch::{Argument, Chunks};
+use splitzip_kernels::tile::{Chunk, Fill, In, Out, Program, TAIL_BYTES, Tail, TailArea, Tile, map};
+
+/// Calls `f` for every chunk of `bytes`, with its words, and stores what it returns in a plane of `bits` an element.
+fn through<D: Dtype, const N: usize>(bytes: &[u8], f: impl Fn(&Tile<D::Words>) -> Tile<[u32; N]>) -> Vec<u8> {
+    let elements = (bytes.len() * 8 / D::BITS as usize) as u64;
+    let (input, mut output) = (Aligned::of(bytes), Aligned::zeros(elements as usize * N / 8));
+    let (mut tail, mut memory) = (Aligned::zeros(TAIL_BYTES as usize), Aligned::zeros(4096));
+    let chunks = Chunks { elements };
+    // SAFETY: input, output and tail are as long as the chunks say, and live until the end.
+    let (words, out, tail) = unsafe {
+        (
+            In::<D::Words>::from_raw(input.bytes().as_ptr()),
+            Out::<[u32; N]>::from_raw(output.bytes_mut().as_mut_ptr()),
+            Tail::from_raw(tail.bytes_mut().as_mut_ptr()),
+        )
+    };
+    for index in 0..elements.div_ceil(1024) {
+        // SAFETY: the memory is larger than any kernel's.
+        let program = unsafe { Program::on_cpu(index, memory.bytes_mut().as_mut_ptr(), 0) };
+        let chunk = Chunk::of(&program, chunks, tail);
+        let tile = words.chunk(&program, &chunk, Fill::Zeros, TailArea::Words).load();
+        out.store(&program, &chunk, TailArea::Residuals, &f(&tile));
+    }
+    output.bytes().to_vec()
+}
+
+/// All words of a dtype, in an order that puts neighbours into different lanes, and a short chunk at the end.
+fn all_words<D: Dtype>() -> Vec<u8> {
+    let count = 1u32 << D::BITS;
+    let words = (0..count.max(2048) + 777).map(|i| i.wrapping_mul(0x6487) & (count - 1));
+    words.flat_map(|word| word.to_le_bytes().into_iter().take(D::BITS as usize / 8)).collect()
+}
+
+fn word<D: Dtype>(bytes: &[u8], element: usize) -> u32 {
+    let size = D::BITS as usize / 8;
+    bytes[element * size..][..size].iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte))
+}
+
+/// `again(words, keep)` takes words apart and joins them: with their exponents, or with exponents of all zeros.
+fn check<D: Dtype, const N: usize>(
+    words: impl Fn(&Tile<D::Words>) -> Tile<[u32; N]>,
+    without: impl Fn(&Tile<D::Words>) -> Tile<[u32; N]>,
+) {
+    let bytes = all_words::<D>();
+    assert_eq!(through::<D, N>(&bytes, words), bytes, "{}: join does not undo split", D::NAME);
+
+    let elements = bytes.len() * 8 / D::BITS as usize;
+    let exponent = ((1 << D::EXPONENT_BITS) - 1) << D::MANTISSA_BITS;
+    let residuals = through::<D, N>(&bytes, without);
+    let exponents = through::<D, 8>(&bytes, |words| map(words, D::exponents));
+    for element in 0..elements {
+        let word_in = word::<D>(&bytes, element);
+        assert_eq!(
+            word::<D>(&residuals, element),
+            word_in & !exponent,
+            "{}: residual of {word_in:#x}",
+            D::NAME
+        );
+        let found = u32::from(exponents[element]);
+        assert_eq!(found, (word_in & exponent) >> D::MANTISSA_BITS, "{}: exponent of {word_in:#x}", D::NAME);
+    }
+}
+
+macro_rules! dtypes { ($($test:ident $dtype:ty, $bits:literal;)*) => { $(
+    #[test]
+    fn $test() {
+        check::<$dtype, $bits>(
+            |words| map(words, |w| <$dtype>::join(<$dtype>::exponents(w), <$dtype>::split(w))),
+            |words| map(words, |w| <$dtype>::join([0; 8], <$dtype>::split(w))),
+        );
+    }
+)* } }
+dtypes! {
+    bf16 Bf16, 16;
+}
+
+#[test]
+fn equal_elements_are_told_from_others() {
+    let words = [0x1234_1234; 16];
+    assert_eq!(Bf16::differences(words, Bf16::first(words)), 0);
+    assert_eq!(Bf16::repeat(0x1234), words);
+    for place in 0..16 {
+        for half in [0, 16] {
+            let mut other = words;
+            other[place] ^= 1 << half;
+            assert_ne!(Bf16::differences(other, 0x1234), 0, "word {place}");
+        }
+    }
+}
