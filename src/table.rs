@@ -1,5 +1,8 @@
 //! Aligned tables.
 
+/// The most characters of a cell.
+const LONGEST: usize = 60;
+
 /// Rows of cells. The columns named in `left` start at the left, the others end at the right.
 pub struct Table {
     left: usize,
@@ -15,7 +18,7 @@ impl Table {
     }
 
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        self.rows.push(cells.into_iter().map(|cell| clean(&cell)).collect());
     }
 
     /// Draws a line in front of the next row.
@@ -50,4 +53,21 @@ impl Table {
         }
         out
     }
+}
+
+/// What may stand in a cell: names come from files, so control characters are written out, and what is long is cut in the middle.
+fn clean(cell: &str) -> String {
+    let shown: Vec<char> = cell
+        .chars()
+        .flat_map(|part| {
+            let escaped = part.is_control().then(|| part.escape_default());
+            let plain = (!part.is_control()).then_some(part);
+            escaped.into_iter().flatten().chain(plain)
+        })
+        .collect();
+    if shown.len() <= LONGEST {
+        return shown.into_iter().collect();
+    }
+    let (start, end) = (&shown[..LONGEST / 2], &shown[shown.len() - LONGEST / 2 + 3..]);
+    start.iter().chain(&['.', '.', '.']).chain(end).collect()
 }

@@ -85,6 +85,10 @@ impl<'a> Reader<'a> {
         let bytes = self.source.read(record.at, record.padded_bytes())?;
         check_crc(format!("frame {frame}"), record.crc, &bytes)?;
         let length = record.bytes as usize;
+        if let Some(at) = bytes[length..].iter().position(|&byte| byte != 0) {
+            let what = format!("byte {at} of the padding of frame {frame}");
+            return Err(FileError::field(what, bytes[length + at].into(), "0"));
+        }
         Ok(match bytes {
             Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[..length]),
             Cow::Owned(mut bytes) => {
