@@ -312,7 +312,8 @@ impl Job<'_> {
         let lock = File::create(&lock).map_err(Error::io("create", &lock))?;
         lock.lock().map_err(Error::io("lock", &folder))?;
         self.forget(&folder)?;
-        let result = process::stdout(&mut self.cargo(&folder)).and_then(|_| self.written(&folder));
+        let run = process::stdout(&mut self.cargo(&folder)).map_err(without_library_noise);
+        let result = run.and_then(|_| self.written(&folder));
         if result.is_err() {
             self.forget(&folder)?;
         }
@@ -400,6 +401,28 @@ impl Job<'_> {
             ))),
             _ => Err(wrong(format!("it left more than one assembly text of `{}`", self.package.crate_name))),
         }
+    }
+}
+
+/// Takes out what cargo says about the library's workspace and the compiler about the PTX version: it is always there.
+fn without_library_noise(error: Error) -> Error {
+    const NOISE: [&str; 9] = [
+        "warning: patch `",
+        "help: Check that the patched package version",
+        "      with the dependency requirements.",
+        "      what is locked in the Cargo.lock file",
+        "      version. This may also occur",
+        "warning: unstable feature specified for `-Ctarget-feature`",
+        "  = note: this feature is not stably supported",
+        "   Compiling ",
+        "    Finished ",
+    ];
+    match error {
+        Error::Failed { command, status, output } => {
+            let kept = output.lines().filter(|line| !NOISE.iter().any(|noise| line.starts_with(noise)));
+            Error::Failed { command, status, output: kept.collect::<Vec<_>>().join("\n") }
+        }
+        other => other,
     }
 }
 

@@ -206,6 +206,7 @@ fn a_build_that_fails_leaves_no_file() {
     let message =
         build(&toolchain, FIXTURE).feature("broken").run_into(&package, out.path()).unwrap_err().to_string();
     assert!(message.contains("the feature `broken` is for a build that fails"), "{message}");
+    assert!(!message.contains("was not used in the crate graph"), "{message}");
     assert_eq!(files(), 0);
     // And nothing of the failure stays: the next build is whole.
     build(&toolchain, FIXTURE).run_into(&package, out.path()).unwrap();
@@ -235,6 +236,8 @@ fn check_finds_what_differs_what_is_missing_and_what_is_left_over() {
     assert_eq!(report.problems, <[&str; 0]>::default());
     assert!(report.notes[0].contains("same code from another library"), "{report:?}");
     assert!(has(&check(Strictness::Bytes), "sm_90/copy.ptx is not what the source builds"));
+    assert_eq!(check::bless(&package, &build, &tools).unwrap().notes, <[&str; 0]>::default());
+    assert!(fs::read_to_string(ptx.join("sm_90/copy.ptx")).unwrap().contains("// core: sha256 f"));
 
     edit("sm_90/copy.ptx", ".minnctapersm 8", ".minnctapersm 4");
     fs::remove_file(ptx.join("sm_80/reverse.ptx")).unwrap();
