@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[command(after_help = "Exit codes: 0 all is well, 1 it failed, 2 it was called wrongly.")]
 pub struct Arguments {
     /// Say more on stderr; twice, still more. RUST_LOG does the same in detail.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, display_order = 900, action = clap::ArgAction::Count)]
     pub verbose: u8,
     #[command(subcommand)]
     pub command: Command,
@@ -41,7 +41,7 @@ pub struct Compress {
     /// The .spz file [default: IN with .spz appended].
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
-    /// How exponents are coded.
+    /// How exponents are coded: stored, w4, w3, w2x3 or w2x2x3, as far as the device has it.
     #[arg(long, default_value = "w4")]
     pub scheme: Scheme,
     /// Take codebooks from this file of `calibrate`, and not from a sample of every tensor.

@@ -211,6 +211,30 @@ fn schemes_that_are_not_there() {
     let said = run([&"compress", &fixture(), &"-o", &output, &"--scheme", &"w5"]);
     said.fails(2, &["there is no scheme \"w5\"", "stored, w4, w3, w2x3, w2x2x3"]);
     assert!(place.names().is_empty());
+    // A scheme that there is, but not on this device: the message lists those that it has.
+    let devices = run([&"devices", &"--json"]).succeeds().stdout;
+    let devices: serde_json::Value = serde_json::from_str(&devices).expect("JSON");
+    let has = devices["devices"][0]["schemes"].as_array().expect("schemes of the cpu");
+    let has: Vec<&str> = has.iter().filter_map(serde_json::Value::as_str).collect();
+    for scheme in ["w4", "w3", "w2x3", "w2x2x3"] {
+        let said = run([
+            &"compress",
+            &fixture(),
+            &"-o",
+            &output,
+            &"--scheme",
+            &scheme,
+            &"--device",
+            &"cpu",
+            &"--force",
+        ]);
+        if has.contains(&scheme) {
+            said.succeeds();
+        } else {
+            let words = [format!("the cpu executor does not have the scheme {scheme}"), has.join(", ")];
+            said.fails(2, &words.each_ref().map(String::as_str));
+        }
+    }
 }
 
 #[test]

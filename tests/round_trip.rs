@@ -120,7 +120,7 @@ fn what_does_not_shrink_is_stored() {
     ]);
     let packed = round_trip(&file, &[]);
     let stored = round_trip(&file, &["--scheme", "stored"]);
-    assert!(packed.len() < 200_000 + 155_000, "{}", packed.len());
+    assert!(packed.len() < 200_000 + 157_000, "{}", packed.len());
     assert!(stored.len() < file.len() + 1024, "{}", stored.len());
     let noise = safetensors_of(&[("noise", "BF16", &[100_000], noise(200_000, 1))]);
     let bound = noise.len() + 208 + 512 + 2 * 237;
