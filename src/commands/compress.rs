@@ -78,42 +78,60 @@ fn verify(executor: &dyn Executor, temporary: &Path, input: &Mapped) -> Result<S
     Ok(Speed::new(input.len() as u64, started.elapsed()))
 }
 
-/// One row for all tensors whose names differ in numbers only.
+/// Tensors whose names differ in numbers only.
+struct Group<'a> {
+    name: String,
+    dtype: &'a str,
+    scheme: Scheme,
+    tensors: Vec<&'a TensorReport>,
+}
+
+impl Group<'_> {
+    fn row(&self) -> [String; 8] {
+        let raw: u64 = self.tensors.iter().map(|tensor| tensor.raw_bytes).sum();
+        let coded: u64 = self.tensors.iter().map(|tensor| tensor.coded_bytes).sum();
+        [
+            self.name.clone(),
+            self.dtype.to_owned(),
+            self.scheme.to_string(),
+            self.tensors.len().to_string(),
+            size(raw),
+            size(coded),
+            ratio_text(raw, coded),
+            escape_share(self.tensors.iter().copied()),
+        ]
+    }
+}
+
+/// One row a group, in the order of the file.
 fn table(report: &Report) -> String {
-    let mut groups: Vec<((String, &str, Scheme), Vec<&TensorReport>)> = Vec::new();
+    let mut groups: Vec<Group<'_>> = Vec::new();
     for tensor in &report.tensors {
-        let key = (pattern(&tensor.name), tensor.dtype.as_str(), tensor.scheme);
-        match groups.iter_mut().find(|(of, _)| *of == key) {
-            Some((_, tensors)) => tensors.push(tensor),
-            None => groups.push((key, vec![tensor])),
+        let (name, dtype, scheme) = (pattern(&tensor.name), tensor.dtype.as_str(), tensor.scheme);
+        match groups.iter_mut().find(|of| of.name == name && of.dtype == dtype && of.scheme == scheme) {
+            Some(group) => group.tensors.push(tensor),
+            None => groups.push(Group { name, dtype, scheme, tensors: vec![tensor] }),
         }
     }
     let titles = ["tensors", "dtype", "scheme", "count", "raw", "coded", "ratio", "escapes"];
     let mut table = Table::new(3, &titles);
-    let text = |text: &str| text.to_owned();
-    for ((name, dtype, scheme), tensors) in &groups {
-        let raw: u64 = tensors.iter().map(|tensor| tensor.raw_bytes).sum();
-        let coded: u64 = tensors.iter().map(|tensor| tensor.coded_bytes).sum();
-        let escapes = escape_share(tensors.iter().copied());
-        let count = tensors.len().to_string();
-        let cells = [
-            name.clone(),
-            text(dtype),
-            scheme.to_string(),
-            count,
-            size(raw),
-            size(coded),
-            ratio_text(raw, coded),
-        ];
-        table.row(cells.into_iter().chain([escapes]));
-    }
+    groups.iter().for_each(|group| table.row(group.row()));
     let (raw, coded) = rest(report);
-    let empty = || String::new();
-    table.row([text("headers, index"), empty(), empty(), empty(), size(raw), size(coded), empty(), empty()]);
+    let empty = String::new;
+    table.row([
+        "headers, index".to_owned(),
+        empty(),
+        empty(),
+        empty(),
+        size(raw),
+        size(coded),
+        empty(),
+        empty(),
+    ]);
     table.line();
     let (raw, coded) = (report.raw_bytes, report.coded_bytes);
     table.row([
-        text("total"),
+        "total".to_owned(),
         empty(),
         empty(),
         report.tensors.len().to_string(),
