@@ -20,7 +20,7 @@ impl Bar {
     pub fn new(what: &'static str, total: u64) -> Bar {
         let bar = ProgressBar::new(total).with_message(what);
         let style =
-            ProgressStyle::with_template("{msg} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta}");
+            ProgressStyle::with_template("{msg} {wide_bar} {decimal_bytes} of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta}");
         if let Ok(style) = style {
             bar.set_style(style);
         }
