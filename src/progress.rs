@@ -19,8 +19,9 @@ impl Bar {
     /// A bar; it draws nothing when stderr is no terminal.
     pub fn new(what: &'static str, total: u64) -> Bar {
         let bar = ProgressBar::new(total).with_message(what);
-        let style =
-            ProgressStyle::with_template("{msg} {wide_bar} {decimal_bytes} of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta}");
+        let style = ProgressStyle::with_template(
+            "{msg} {wide_bar} {decimal_bytes} of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta}",
+        );
         if let Ok(style) = style {
             bar.set_style(style);
         }
