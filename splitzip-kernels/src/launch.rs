@@ -215,6 +215,10 @@ pub trait Argument: Copy {
     fn raw(host: &Self::Host<'_>) -> Self::Raw;
     /// Is it fit for a grid over so many elements?
     fn check(host: &Self::Host<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError>;
+    /// Does a device allow the kernel's accesses there? (A CPU takes any address.)
+    fn check_address(_: &Self::Host<'_>, _: &'static str, _: u64) -> Result<(), ArgumentError> {
+        Ok(())
+    }
 }
 
 /// The first argument of every kernel: how many programs there are, over how many elements.
@@ -238,15 +242,14 @@ pub trait Extent {
     const ALIGN: u64;
 }
 
-pub(crate) fn check_memory<T: Extent>(address: u64, bytes: u64, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
+pub(crate) fn check_size<T: Extent>(given: u64, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
     let needed = T::bytes(elements);
-    if bytes < needed {
-        return Err(ArgumentError::TooShort { name, given: bytes, needed });
-    }
-    if needed != 0 && address % T::ALIGN != 0 {
-        return Err(ArgumentError::Misaligned { name, address, align: T::ALIGN });
-    }
-    Ok(())
+    if given < needed { Err(ArgumentError::TooShort { name, given, needed }) } else { Ok(()) }
+}
+
+pub(crate) fn check_address<T: Extent>(address: u64, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
+    let (align, used) = (T::ALIGN, T::bytes(elements) != 0);
+    if used && address % align != 0 { Err(ArgumentError::Misaligned { name, address, align }) } else { Ok(()) }
 }
 
 /// Implements [`Argument`] for types that are a pointer: `source` or `target`, generics, type, how to make one.
@@ -261,7 +264,10 @@ macro_rules! memory_arguments {
             fn slot(host: &Source<'_>) -> u64 { host.address() }
             fn raw(host: &Source<'_>) -> *const u8 { host.address() as usize as *const u8 }
             fn check(host: &Source<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
-                $crate::launch::check_memory::<Self>(host.address(), host.bytes(), name, elements)
+                $crate::launch::check_size::<Self>(host.bytes(), name, elements)
+            }
+            fn check_address(host: &Source<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
+                $crate::launch::check_address::<Self>(host.address(), name, elements)
             }
         }
     )* };
@@ -275,7 +281,10 @@ macro_rules! memory_arguments {
             fn slot(host: &Target<'_>) -> u64 { host.address() }
             fn raw(host: &Target<'_>) -> *mut u8 { host.address() as usize as *mut u8 }
             fn check(host: &Target<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
-                $crate::launch::check_memory::<Self>(host.address(), host.bytes(), name, elements)
+                $crate::launch::check_size::<Self>(host.bytes(), name, elements)
+            }
+            fn check_address(host: &Target<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
+                $crate::launch::check_address::<Self>(host.address(), name, elements)
             }
         }
     )* };

@@ -160,6 +160,34 @@ pub struct Report {
     pub frame_bytes: u64,
 }
 
+/// Does the executor have kernels for this member? It says [`Unsupported`](crate::Error::Unsupported) if not.
+///
+/// # Errors
+/// Anything else that it says about one element.
+pub fn has(executor: &dyn Executor, member: Member) -> Result<bool, String> {
+    let case = Case::new(member, Content::Plain, &[1, 8], Flags::default());
+    match executor.encode_to_vec(&case.spec, &case.codebooks, &case.slices()) {
+        Ok(_) => Ok(true),
+        Err(crate::Error::Unsupported { .. }) => Ok(false),
+        Err(error) => Err(format!("{}: {member}: {error}", executor.name())),
+    }
+}
+
+/// The inputs for one member, for an executor that may lack others: their tensors get the scheme of the member.
+///
+/// # Errors
+/// As [`has`].
+pub fn cases_for(executor: &dyn Executor, member: Member) -> Result<Vec<Case>, String> {
+    let mut cases = cases(member);
+    for tensor in cases.iter_mut().flat_map(|case| &mut case.spec.tensors) {
+        let of = Member { dtype: tensor.dtype, scheme: tensor.scheme, bases: tensor.bases };
+        if of != member && tensor.scheme != Scheme::Stored && !has(executor, of)? {
+            tensor.scheme = member.scheme;
+        }
+    }
+    Ok(cases)
+}
+
 /// Runs the list for `members` on an executor.
 ///
 /// # Errors
@@ -167,9 +195,8 @@ pub struct Report {
 pub fn run(executor: &dyn Executor, members: &[Member]) -> Result<Report, String> {
     let mut report = Report::default();
     for &member in members {
-        for case in cases(member) {
-            let frame = check(executor, &case)
-                .map_err(|error| format!("{}: {}: {error}", executor.name(), case.name))?;
+        for case in cases_for(executor, member)? {
+            let frame = check(executor, &case)?;
             report.cases += 1;
             report.raw_bytes += case.inputs.iter().map(|input| input.len() as u64).sum::<u64>();
             report.frame_bytes += frame;
@@ -179,7 +206,15 @@ pub fn run(executor: &dyn Executor, members: &[Member]) -> Result<Report, String
 }
 
 /// Checks one case: the bytes of the reference, and back, in whole, by ranges, from the packed form and in arrival order.
-fn check(executor: &dyn Executor, case: &Case) -> Result<u64, String> {
+/// Returns the bytes of its frame.
+///
+/// # Errors
+/// What went wrong, and where.
+pub fn check(executor: &dyn Executor, case: &Case) -> Result<u64, String> {
+    check_case(executor, case).map_err(|error| format!("{}: {}: {error}", executor.name(), case.name))
+}
+
+fn check_case(executor: &dyn Executor, case: &Case) -> Result<u64, String> {
     let text = |error: crate::Error| error.to_string();
     let inputs = case.slices();
     let expected = Reference.encode_to_vec(&case.spec, &case.codebooks, &inputs).map_err(text)?;

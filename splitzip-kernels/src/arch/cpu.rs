@@ -352,21 +352,31 @@ memory! {
 /// Adds to a word that other programs add to as well.
 ///
 /// # Safety
-/// `p` is valid for it, and aligned.
+/// `p` is valid for it; where it is not aligned, no other thread adds to it at the same time.
 #[inline(always)]
 pub unsafe fn add32(p: *mut u8, value: u32) {
-    // SAFETY: by contract.
-    unsafe { AtomicU32::from_ptr(p as *mut u32) }.fetch_add(value, Ordering::Relaxed);
+    if (p as usize).is_multiple_of(4) {
+        // SAFETY: by contract.
+        unsafe { AtomicU32::from_ptr(p as *mut u32) }.fetch_add(value, Ordering::Relaxed);
+    } else {
+        // SAFETY: by contract.
+        unsafe { store32(p, load32(p).wrapping_add(value)) }
+    }
 }
 
 /// Adds to a double word that other programs add to as well.
 ///
 /// # Safety
-/// `p` is valid for it, and aligned.
+/// `p` is valid for it; where it is not aligned, no other thread adds to it at the same time.
 #[inline(always)]
 pub unsafe fn add64(p: *mut u8, value: u64) {
-    // SAFETY: by contract.
-    unsafe { AtomicU64::from_ptr(p as *mut u64) }.fetch_add(value, Ordering::Relaxed);
+    if (p as usize).is_multiple_of(8) {
+        // SAFETY: by contract.
+        unsafe { AtomicU64::from_ptr(p as *mut u64) }.fetch_add(value, Ordering::Relaxed);
+    } else {
+        // SAFETY: by contract.
+        unsafe { (p as *mut u64).write_unaligned((p as *const u64).read_unaligned().wrapping_add(value)) }
+    }
 }
 
 /// The `bytes` behind `p` and as many more will be wanted soon: worth 15 to 50 % on one thread.

@@ -24,7 +24,8 @@ impl<const N: usize> Extent for Table<N> {
     fn bytes(_: u64) -> u64 {
         N as u64
     }
-    const ALIGN: u64 = 16;
+    // The codebook of a tensor lies in the dynamic part of a frame, which starts at a multiple of 8.
+    const ALIGN: u64 = 8;
 }
 memory_arguments! { source [const N: usize] Table<N> = Table; }
 
@@ -33,7 +34,8 @@ impl<const N: usize> Table<N> {
     #[inline(always)]
     pub fn words(self) -> [u32; 4] {
         // SAFETY: only tables of 16 bytes and more are asked, at an aligned address.
-        unsafe { arch::load128(self.0) }
+        let ([a, b], [c, d]) = unsafe { (arch::load64(self.0), arch::load64(self.0.add(8))) };
+        [a, b, c, d]
     }
 
     /// Of a table of 256 counters (u64): keys of the exponents `8 lane` to `8 lane + 7`, larger for what is more frequent, of

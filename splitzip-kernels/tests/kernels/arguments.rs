@@ -16,7 +16,7 @@ const ELEMENTS: u64 = 5000;
 fn sizes() -> Vec<(&'static str, u64, u64)> {
     vec![
         ("words", 2 * ELEMENTS, 16),
-        ("table", 256, 16),
+        ("table", 256, 8),
         ("residuals", ELEMENTS, 16),
         ("codes", ELEMENTS / 2, 16),
         ("directory", directory_bytes(ELEMENTS), 8),
@@ -141,4 +141,28 @@ fn entries_have_names_of_their_own_and_room_for_their_arguments() {
         pick::ENTRIES[0].parameters.iter().map(|parameter| parameter.name).collect::<Vec<_>>(),
         ["programs", "counts", "exponents", "codebook", "table"]
     );
+}
+
+#[test]
+fn a_cpu_takes_any_address() {
+    let mut memory = vec![0u8; 3 * 2048];
+    let at = memory.as_ptr().align_offset(16) + 3;
+    let (mut sum, words) = ([0u8; 24], memory[at..at + 2048].to_vec());
+    memory[at..at + 2048].copy_from_slice(&words);
+    let mut sums = |words: &[u8], place: usize| {
+        let place = sum.as_ptr().align_offset(8) + place;
+        sum[place..place + 8].fill(0);
+        checksum::Arguments::<Bf16> {
+            chunks: Chunks { elements: 1024 },
+            words: Source::of(words),
+            tensor_sum: Target::of(&mut sum[place..place + 8]),
+            chunk_sums: Target::of(&mut []),
+            keep: 0,
+            tail: Target::of(&mut []),
+        }
+        .run_all()
+        .unwrap();
+        sum[place..place + 8].to_vec()
+    };
+    assert_eq!(sums(&memory[at..at + 2048], 5), sums(&words, 0));
 }

@@ -123,18 +123,25 @@ fn checks(kernel: &Kernel) -> TokenStream {
 fn launch(kernel: &Kernel) -> TokenStream {
     let grid = &kernel.arguments[0];
     let (grid_name, programs) = (&grid.name, grid.as_grid("programs"));
+    let elements = grid.as_grid("elements");
     let (tuple, warps, bound) = (kernel.tuple(), u64::from(kernel.warps), kernel.members_only());
+    let addresses = kernel.arguments.iter().map(|argument| {
+        let (name, plain, check) = (&argument.name, argument.plain_name(), argument.as_argument("check_address"));
+        quote!(#check(&self.#name, #plain, elements)?;)
+    });
     let slots = kernel.arguments.iter().map(|argument| {
         let (name, slot) = (&argument.name, argument.as_argument("slot"));
         quote!(#slot(&self.#name))
     });
     quote! {
-        /// Checks the arguments, and describes the launch on a GPU.
+        /// Checks the arguments and their addresses, and describes the launch on a GPU.
         pub fn launch(&self)
             -> ::core::result::Result<::splitzip_kernels::launch::Launch, ::splitzip_kernels::launch::ArgumentError>
         #bound
         {
             self.check()?;
+            let elements = #elements(&self.#grid_name);
+            #(#addresses)*
             let programs = #programs(&self.#grid_name);
             ::core::result::Result::Ok(::splitzip_kernels::launch::Launch {
                 entry: <#tuple as Member>::ENTRY,

@@ -188,6 +188,9 @@ pub mod launch {
         fn slot(host: &Self::Host<'_>) -> u64;
         fn raw(host: &Self::Host<'_>) -> Self::Raw;
         fn check(host: &Self::Host<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError>;
+        fn check_address(_: &Self::Host<'_>, _: &'static str, _: u64) -> Result<(), ArgumentError> {
+            Ok(())
+        }
     }
     #[diagnostic::on_unimplemented(
         message = "`{Self}` is no grid, and the second parameter of a kernel is one",
