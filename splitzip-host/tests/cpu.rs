@@ -37,9 +37,15 @@ fn every_level_and_any_number_of_threads() {
     for (level, child) in LEVELS.map(|level| (level, start(level))) {
         let output = child.wait_with_output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "level {level}:\n{text}\n{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "level {level}:\n{text}\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let line = text.lines().find_map(|line| line.split_once("ran on level "));
-        ran.insert(line.unwrap_or_else(|| panic!("level {level} ran no test:\n{text}")).1.parse::<u32>().unwrap());
+        ran.insert(
+            line.unwrap_or_else(|| panic!("level {level} ran no test:\n{text}")).1.parse::<u32>().unwrap(),
+        );
     }
     assert!(ran.contains(&0));
     for level in LEVELS.iter().filter(|level| !ran.contains(level)) {
@@ -66,7 +72,9 @@ fn one_level() {
 }
 
 fn encode(executor: &dyn Executor, case: &Case) -> Vec<u8> {
-    executor.encode_to_vec(&case.spec, &case.codebooks, &case.slices()).unwrap_or_else(|error| panic!("{error}"))
+    executor
+        .encode_to_vec(&case.spec, &case.codebooks, &case.slices())
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The bytes of the reference, and back.
@@ -99,7 +107,8 @@ fn any_address() {
         for (inputs_at, frame_at) in [(1, 0), (0, 1), (2, 8), (7, 13)] {
             let input = [vec![0; inputs_at], case.inputs[0].clone()].concat();
             let mut out = vec![0xa5; frame_at + case.spec.layout().unwrap().max_frame_bytes as usize];
-            let bytes = Cpu::new().encode(&case.spec, &[], &[&input[inputs_at..]], &mut out[frame_at..]).unwrap();
+            let bytes =
+                Cpu::new().encode(&case.spec, &[], &[&input[inputs_at..]], &mut out[frame_at..]).unwrap();
             let frame = &out[frame_at..frame_at + bytes];
             assert!(frame == expected, "{member}, {inputs_at}, {frame_at}");
             let mut back = vec![0; input.len()];

@@ -242,14 +242,26 @@ pub trait Extent {
     const ALIGN: u64;
 }
 
-pub(crate) fn check_size<T: Extent>(given: u64, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
+pub(crate) fn check_size<T: Extent>(
+    given: u64,
+    name: &'static str,
+    elements: u64,
+) -> Result<(), ArgumentError> {
     let needed = T::bytes(elements);
     if given < needed { Err(ArgumentError::TooShort { name, given, needed }) } else { Ok(()) }
 }
 
-pub(crate) fn check_address<T: Extent>(address: u64, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
+pub(crate) fn check_address<T: Extent>(
+    address: u64,
+    name: &'static str,
+    elements: u64,
+) -> Result<(), ArgumentError> {
     let (align, used) = (T::ALIGN, T::bytes(elements) != 0);
-    if used && address % align != 0 { Err(ArgumentError::Misaligned { name, address, align }) } else { Ok(()) }
+    if used && address % align != 0 {
+        Err(ArgumentError::Misaligned { name, address, align })
+    } else {
+        Ok(())
+    }
 }
 
 /// Implements [`Argument`] for types that are a pointer: `source` or `target`, generics, type, how to make one.

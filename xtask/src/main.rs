@@ -37,7 +37,9 @@ fn test() -> bool {
     let ptx = setup() && nvptx_builder(&["check", "--package", "splitzip-kernels"]);
     let tests = run(cargo(&["test", "--workspace", "--no-fail-fast"]).env("NVPTX_BUILDER_REQUIRE", "1"));
     if !ptx {
-        eprintln!("error: the PTX that ships is not what the kernels give (see above); `cargo xtask bless` accepts it");
+        eprintln!(
+            "error: the PTX that ships is not what the kernels give (see above); `cargo xtask bless` accepts it"
+        );
     }
     ptx && tests
 }

@@ -126,7 +126,8 @@ fn launch(kernel: &Kernel) -> TokenStream {
     let elements = grid.as_grid("elements");
     let (tuple, warps, bound) = (kernel.tuple(), u64::from(kernel.warps), kernel.members_only());
     let addresses = kernel.arguments.iter().map(|argument| {
-        let (name, plain, check) = (&argument.name, argument.plain_name(), argument.as_argument("check_address"));
+        let (name, plain, check) =
+            (&argument.name, argument.plain_name(), argument.as_argument("check_address"));
         quote!(#check(&self.#name, #plain, elements)?;)
     });
     let slots = kernel.arguments.iter().map(|argument| {
