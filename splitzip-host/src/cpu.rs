@@ -5,13 +5,12 @@
 //! step as on a GPU.
 
 use crate::format::{Layout, unpack, write};
-use crate::steps::{self, COUNTS_BYTES, Steps, TABLE_BYTES, Workspace};
+use crate::steps::{self, COUNTS_BYTES, Counting, Step, Steps, TABLE_BYTES, Workspace};
 use crate::{
-    Codebook, CodebookChoice, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Reference, Result,
+    Bases, Codebook, CodebookChoice, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Reference, Result,
     SAMPLED_CHUNKS, Scheme,
 };
 use rayon::prelude::*;
-use splitzip_kernels::launch::{Programs, Source, Target};
 use splitzip_kernels::scheme::encode_table;
 use splitzip_kernels::tile::TAIL_BYTES;
 use std::ops::Range;
@@ -54,9 +53,10 @@ impl Cpu {
     /// The codebook of a sample, counted by the kernel.
     fn sampled_codebook(&self, steps: Steps<'_>, workspace: &mut Memory) -> Result<Codebook> {
         let tensor = steps.tensor();
-        let mut histogram =
-            Steps { workspace: workspace.address(), ..steps }.histogram(tensor.chunks.min(SAMPLED_CHUNKS), 1);
-        histogram.run_all()?;
+        let histogram = Steps { workspace: workspace.address(), ..steps }.histogram(tensor.chunks.min(SAMPLED_CHUNKS), 1);
+        histogram.check()?;
+        // SAFETY: checked; the workspace and the input are as long as the layout says.
+        unsafe { histogram.run(0..1) };
         let at = steps.places.counts_at as usize;
         let counts: Vec<u64> = (0..tensor.dtype.exponents())
             .map(|i| u64_at(workspace.bytes_mut(), (at + 8 * i) as u64))
@@ -66,6 +66,12 @@ impl Cpu {
 
     fn encode_coded(&self, steps: Steps<'_>) -> Result<()> {
         let tensor = steps.tensor();
+        if tensor.bases == Bases::Channel {
+            let bases = steps.bases();
+            bases.check()?;
+            // SAFETY: as below.
+            pieces(tensor.groups, GROUP_PIECE, |groups| unsafe { bases.run(groups) });
+        }
         let (encode, place) = (steps.encode(), steps.place());
         encode.check()?;
         place.check()?;
@@ -130,7 +136,7 @@ impl Executor for Cpu {
                 .map(|part| {
                     let start = (part * PIECE) as usize * crate::format::CHUNK * dtype.bytes();
                     let end = bytes.len().min(start + PIECE as usize * crate::format::CHUNK * dtype.bytes());
-                    count(&bytes[start..end])
+                    count(dtype, &bytes[start..end])
                 })
                 .try_reduce(
                     || vec![0; 256],
@@ -205,7 +211,7 @@ impl Executor for Cpu {
     ) -> Result<()> {
         let of = frame.layout().tensors.get(tensor);
         if of.is_none_or(|of| {
-            !steps::has_member(of.dtype, of.scheme) || chunks.end > of.chunks || chunks.start >= chunks.end
+            !steps::has_member(of.dtype, of.scheme, of.bases) || chunks.end > of.chunks || chunks.start >= chunks.end
         }) {
             return Reference.decode_range(frame, tensor, chunks, output);
         }
@@ -237,21 +243,24 @@ impl Cpu {
             out[at..at + input.len()].copy_from_slice(input);
             let sum = write::checksums(steps.layout, number, input, out);
             out[dynamic + 8..dynamic + 16].copy_from_slice(&sum.to_le_bytes());
-            let words = if number == 0 { 0 } else { u64_at(out, dynamic as u64) };
-            let next = (number + 2) % (1 + steps.layout.tensors.len());
-            let at = steps.layout.static_bytes as usize + 32 * next;
-            out[at..at + 8].copy_from_slice(&words.to_le_bytes());
+            carry_words(steps.layout, number, out);
             return Ok(());
         }
         workspace.bytes_mut()[..Workspace::zeroed(tensor) as usize].fill(0);
-        let codebook = match codebooks.get(number) {
-            Some(CodebookChoice::Given(codebook)) => *codebook,
-            _ => self.sampled_codebook(steps, workspace)?,
-        };
-        out[dynamic + 16..dynamic + 32].copy_from_slice(codebook.exponents());
         let at = steps.places.table_at(number) as usize;
-        workspace.bytes_mut()[at..at + TABLE_BYTES as usize]
-            .copy_from_slice(&encode_table(codebook.exponents()));
+        if tensor.scheme.has_codebook() {
+            let codebook = match codebooks.get(number) {
+                Some(CodebookChoice::Given(codebook)) => *codebook,
+                _ => self.sampled_codebook(steps, workspace)?,
+            };
+            out[dynamic + 16..dynamic + 32].copy_from_slice(codebook.exponents());
+            workspace.bytes_mut()[at..at + TABLE_BYTES as usize]
+                .copy_from_slice(&encode_table(codebook.exponents()));
+        }
+        if tensor.elements == 0 {
+            carry_words(steps.layout, number, out);
+            return Ok(());
+        }
         let steps = Steps {
             frame: out.as_mut_ptr() as u64,
             workspace: workspace.address(),
@@ -282,7 +291,7 @@ impl Cpu {
             output.copy_from_slice(stored.unwrap_or_default());
             return Ok(());
         }
-        if !steps::has_member(tensor.dtype, tensor.scheme) {
+        if !steps::has_member(tensor.dtype, tensor.scheme, tensor.bases) {
             return Reference.decode_range(frame, number, chunks, output);
         }
         let mut memory = Memory::new(TAIL_BYTES)?;
@@ -292,7 +301,7 @@ impl Cpu {
             number,
             frame: frame.bytes().as_ptr() as u64,
             workspace: memory.address(),
-            places: Workspace { counts_at: 0, tail_at: 0, tables_at: 0, slots_at: 0, bytes: TAIL_BYTES },
+            places: Workspace::tail_only(),
             // So that the first chunk of the range lands at the start of the output.
             elements: (output.as_mut_ptr() as u64).wrapping_sub(chunks.start * tensor.chunk_bytes()),
             table: 0,
@@ -316,9 +325,9 @@ impl Cpu {
         tensor.verify_chunks(0, output)?;
         let Some(found) = tensor.checksum() else { return Ok(()) };
         let layout = tensor.layout();
-        let computed = if steps::has_member(layout.dtype, layout.scheme) {
+        let computed = if layout.dtype != Dtype::Bytes {
             let mut memory = Memory::new(TAIL_BYTES)?;
-            let places = Workspace { counts_at: 0, tail_at: 0, tables_at: 0, slots_at: 0, bytes: TAIL_BYTES };
+            let places = Workspace::tail_only();
             let elements = output.as_ptr() as u64;
             let layout = frame.layout();
             self.tensor_checksum(
@@ -335,26 +344,29 @@ impl Cpu {
     }
 }
 
-/// Counts the exponents of a piece of a bf16 tensor.
-fn count(bytes: &[u8]) -> Result<Vec<u64>> {
-    use splitzip_kernels::dtype::Bf16;
-    use splitzip_kernels::kernels::histogram;
+/// Says that a tensor has no variable parts: as many words are before the next one as before it.
+fn carry_words(layout: &Layout, number: usize, out: &mut [u8]) {
+    let field = |number: usize| layout.static_bytes as usize + crate::format::DYNAMIC_BYTES as usize * number;
+    let (from, to) = (field(1 + number), field((2 + number) % (1 + layout.tensors.len())));
+    out.copy_within(from..from + 8, to);
+}
+
+/// Counts the exponents of a piece of a tensor.
+fn count(dtype: Dtype, bytes: &[u8]) -> Result<Vec<u64>> {
     let mut counts = vec![0u64; COUNTS_BYTES as usize / 8];
     let mut tail = Memory::new(TAIL_BYTES)?;
-    let elements = bytes.len() as u64 / 2;
-    // SAFETY: both outlive the run.
-    let (counts_target, tail_target) = unsafe {
-        (Target::at(counts.as_mut_ptr() as u64, COUNTS_BYTES), Target::at(tail.address(), TAIL_BYTES))
-    };
-    histogram::Arguments::<Bf16> {
-        programs: Programs { programs: 1 },
-        words: Source::of(bytes),
-        elements,
-        samples: elements.div_ceil(crate::format::CHUNK as u64),
-        counts: counts_target,
-        tail: tail_target,
+    let step = Counting {
+        words: bytes.as_ptr() as u64,
+        bytes: bytes.len() as u64,
+        samples: bytes.len().div_ceil(crate::format::CHUNK * dtype.bytes()) as u64,
+        programs: 1,
+        counts: counts.as_mut_ptr() as u64,
+        tail: tail.address(),
     }
-    .run_all()?;
+    .step(dtype);
+    step.check()?;
+    // SAFETY: checked; all memory outlives the run.
+    unsafe { step.run(0..1) };
     Ok(counts)
 }
 

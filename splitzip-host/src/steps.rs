@@ -3,41 +3,172 @@
 //! The CPU and the CUDA executor do the same things in the same order, on addresses of different machines. So the arguments
 //! of the kernels are made here, once; the executors only differ in how they run them.
 
-use crate::format::{DYNAMIC_BYTES, Layout, TensorLayout};
-use crate::{Dtype, Error, Result, Scheme};
-use splitzip_kernels::dtype::Bf16;
-use splitzip_kernels::kernels::{checksum, decode, encode, histogram, pick, place, seal};
-use splitzip_kernels::launch::{Chunks, Groups, Programs, Source, Target};
-use splitzip_kernels::scheme::W4;
-use splitzip_kernels::tile::{Slots, TAIL_BYTES, Totals};
+use crate::format::{DYNAMIC_BYTES, Layout, PlaneKind, RECORD_BYTES, TensorLayout};
+use crate::{Bases, Dtype, Error, Result, Scheme};
+use splitzip_kernels::dtype::{self, Bf16, E4m3, E5m2, Fp16};
+use splitzip_kernels::kernels::{bases, checksum, decode, encode, histogram, pick, place, seal};
+use splitzip_kernels::launch::{
+    Argument, ArgumentError, Chunks, Entry, Groups, Launch, Programs, Source, Target,
+};
+use splitzip_kernels::scheme::{self, W2x2x3, W2x2x3Channel, W2x3, W2x3Channel, W3, W3Channel, W4};
+use splitzip_kernels::tile::{ChannelBases, Nothing, TAIL_BYTES, Table, Totals};
+use std::ops::Range;
 
 /// Bytes of the encoder's table of a codebook.
 pub(crate) const TABLE_BYTES: u64 = 256;
 /// Bytes of the counters of a histogram.
 pub(crate) const COUNTS_BYTES: u64 = 2048;
 
+/// Arguments of some kernel, ready to be run or launched.
+pub(crate) trait Step: Sync {
+    /// What is run.
+    fn entry(&self) -> &'static Entry;
+    /// See `check` of the arguments.
+    fn check(&self) -> Result<(), ArgumentError>;
+    /// See `launch` of the arguments.
+    fn launch(&self) -> Result<Launch, ArgumentError>;
+    /// See `run` of the arguments.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn run(&self, programs: Range<u64>);
+}
+
+macro_rules! steps {
+    ($([$($generics:tt)*] $kernel:ident, $member:ty, $arguments:ty;)*) => { $(
+        impl<$($generics)*> Step for $arguments
+        where
+            $member: $kernel::Member,
+            $arguments: Sync,
+        {
+            fn entry(&self) -> &'static Entry {
+                <$member as $kernel::Member>::ENTRY
+            }
+            fn check(&self) -> Result<(), ArgumentError> {
+                self.check()
+            }
+            fn launch(&self) -> Result<Launch, ArgumentError> {
+                self.launch()
+            }
+            unsafe fn run(&self, programs: Range<u64>) {
+                // SAFETY: by contract.
+                unsafe { self.run(programs) }
+            }
+        }
+    )* };
+}
+steps! {
+    [D: dtype::Dtype] histogram, (D,), histogram::Arguments<'static, D>;
+    [] pick, (), pick::Arguments<'static>;
+    [D: dtype::Dtype] bases, (D,), bases::Arguments<'static, D>;
+    [D: dtype::Dtype, S: scheme::Scheme] encode, (D, S), encode::Arguments<'static, D, S>;
+    [] place, (), place::Arguments<'static>;
+    [D: dtype::Dtype, S: scheme::Scheme] decode, (D, S), decode::Arguments<'static, D, S>;
+    [D: dtype::Dtype] checksum, (D,), checksum::Arguments<'static, D>;
+    [] seal, (), seal::Arguments<'static>;
+}
+
+/// Calls a generic method for the dtype.
+macro_rules! with_dtype {
+    ($dtype:expr, $self:ident.$method:ident($($argument:expr),*)) => {
+        match $dtype {
+            Dtype::Fp16 => Box::new($self.$method::<Fp16>($($argument),*)),
+            Dtype::E4m3 => Box::new($self.$method::<E4m3>($($argument),*)),
+            Dtype::E5m2 => Box::new($self.$method::<E5m2>($($argument),*)),
+            // A stored tensor is read as 16-bit elements.
+            Dtype::Bf16 | Dtype::Bytes => Box::new($self.$method::<Bf16>($($argument),*)),
+        }
+    };
+}
+
+/// Calls a generic method for the dtype, scheme and bases of a coded tensor.
+macro_rules! with_member {
+    (@ $tensor:ident, $dtype:ty, $self:ident.$method:ident($($argument:expr),*)) => {
+        match ($tensor.scheme, $tensor.bases) {
+            (Scheme::W3, Bases::Chunk) => Box::new($self.$method::<$dtype, W3>($($argument),*)) as Box<dyn Step>,
+            (Scheme::W3, Bases::Channel) => Box::new($self.$method::<$dtype, W3Channel>($($argument),*)),
+            (Scheme::W2x3, Bases::Chunk) => Box::new($self.$method::<$dtype, W2x3>($($argument),*)),
+            (Scheme::W2x3, Bases::Channel) => Box::new($self.$method::<$dtype, W2x3Channel>($($argument),*)),
+            (Scheme::W2x2x3, Bases::Channel) => Box::new($self.$method::<$dtype, W2x2x3Channel>($($argument),*)),
+            _ => Box::new($self.$method::<$dtype, W2x2x3>($($argument),*)),
+        }
+    };
+    ($tensor:ident, $self:ident.$method:ident($($argument:expr),*)) => {
+        match ($tensor.dtype, $tensor.scheme) {
+            (Dtype::Fp16, Scheme::W4) => Box::new($self.$method::<Fp16, W4>($($argument),*)) as Box<dyn Step>,
+            (Dtype::E5m2, Scheme::W4) => Box::new($self.$method::<E5m2, W4>($($argument),*)),
+            (_, Scheme::W4) => Box::new($self.$method::<Bf16, W4>($($argument),*)),
+            (Dtype::Fp16, _) => with_member!(@ $tensor, Fp16, $self.$method($($argument),*)),
+            (Dtype::E4m3, _) => with_member!(@ $tensor, E4m3, $self.$method($($argument),*)),
+            (Dtype::E5m2, _) => with_member!(@ $tensor, E5m2, $self.$method($($argument),*)),
+            _ => with_member!(@ $tensor, Bf16, $self.$method($($argument),*)),
+        }
+    };
+}
+
+/// How schemes get from a frame what they are given for a tensor.
+pub(crate) trait Given: Argument {
+    fn host(steps: &Steps<'_>) -> Self::Host<'static>;
+}
+
+impl Given for Table<256> {
+    fn host(steps: &Steps<'_>) -> Source<'static> {
+        Steps::source(steps.table, TABLE_BYTES)
+    }
+}
+
+impl Given for Table<16> {
+    fn host(steps: &Steps<'_>) -> Source<'static> {
+        Steps::source(steps.start_address() + 16, 16)
+    }
+}
+
+impl Given for Nothing {
+    fn host(_: &Steps<'_>) -> Nothing {
+        Nothing
+    }
+}
+
+impl Given for ChannelBases {
+    fn host(steps: &Steps<'_>) -> Source<'static> {
+        let tensor = steps.tensor();
+        Steps::source(steps.frame + tensor.bases_at, tensor.groups * tensor.channels)
+    }
+}
+
 /// Refuses a tensor that there is no kernel for.
 pub(crate) fn check_member(executor: &str, tensor: &TensorLayout) -> Result<()> {
-    if tensor.scheme == Scheme::Stored || has_member(tensor.dtype, tensor.scheme) {
+    if tensor.scheme == Scheme::Stored || has_member(tensor.dtype, tensor.scheme, tensor.bases) {
         return Ok(());
     }
     Err(Error::Unsupported {
         executor: executor.to_owned(),
-        what: format!("{} x {}", tensor.dtype, tensor.scheme),
-        instead: "reference; or use w4 for bf16".to_owned(),
+        what: format!("{} x {} with {} bases", tensor.dtype, tensor.scheme, tensor.bases.name()),
+        instead: "reference".to_owned(),
     })
 }
 
-/// Is there a kernel for this pair?
-pub(crate) fn has_member(dtype: Dtype, scheme: Scheme) -> bool {
-    encode::ENTRIES
-        .iter()
-        .any(|entry| entry.dtype == Some(dtype.name()) && entry.scheme == Some(scheme.name()))
+/// Is there a kernel for this member?
+pub(crate) fn has_member(dtype: Dtype, scheme: Scheme, bases: Bases) -> bool {
+    let name = match bases {
+        Bases::Chunk => scheme.name().to_owned(),
+        Bases::Channel => format!("{}channel", scheme.name()),
+    };
+    encode::ENTRIES.iter().any(|entry| entry.dtype == Some(dtype.name()) && entry.scheme == Some(&name))
 }
 
 /// Is there a histogram kernel for this dtype?
 pub(crate) fn has_histogram(dtype: Dtype) -> bool {
     histogram::ENTRIES.iter().any(|entry| entry.dtype == Some(dtype.name()))
+}
+
+/// Number of the mean exponent among the values of a window scheme, and how many values there are.
+fn window(scheme: Scheme) -> (u32, u32) {
+    match scheme {
+        Scheme::W3 => (W3::MEAN, W3::VALUES),
+        Scheme::W2x3 => (W2x3::MEAN, W2x3::VALUES),
+        _ => (W2x2x3::MEAN, W2x2x3::VALUES),
+    }
 }
 
 /// Where things lie in the memory that encoding a frame needs besides the frame. Tensors are encoded one after the other and share it,
@@ -66,6 +197,11 @@ impl Workspace {
         let tables_at = tail_at + TAIL_BYTES;
         let slots_at = (tables_at + TABLE_BYTES * layout.tensors.len() as u64).next_multiple_of(128);
         Workspace { counts_at: 0, tail_at, tables_at, slots_at, bytes: slots_at + slots }
+    }
+
+    /// That of decoding: planes of a short chunk, and nothing else.
+    pub const fn tail_only() -> Workspace {
+        Workspace { counts_at: 0, tail_at: 0, tables_at: 0, slots_at: 0, bytes: TAIL_BYTES }
     }
 
     /// Bytes at the start that must be zero before a tensor is encoded.
@@ -139,19 +275,15 @@ impl<'l> Steps<'l> {
     }
 
     /// Counts the exponents of a sample.
-    pub fn histogram(&self, samples: u64, programs: u64) -> histogram::Arguments<'static, Bf16> {
-        histogram::Arguments {
-            programs: Programs { programs },
-            words: self.words(),
-            elements: self.tensor().elements,
-            samples,
-            counts: Self::target(self.workspace + self.places.counts_at, COUNTS_BYTES),
-            tail: self.tail(),
-        }
+    pub fn histogram(&self, samples: u64, programs: u64) -> Box<dyn Step> {
+        let (tensor, counts) = (self.tensor(), self.workspace + self.places.counts_at);
+        let tail = self.workspace + self.places.tail_at;
+        Counting { words: self.elements, bytes: tensor.bytes, samples, programs, counts, tail }.step(tensor.dtype)
     }
 
+
     /// Makes the codebook (into the frame) and the table (into the workspace) of the sample.
-    pub fn pick(&self) -> pick::Arguments<'static> {
+    pub fn pick(&self) -> impl Step + use<> {
         pick::Arguments {
             programs: Programs { programs: 1 },
             counts: Self::source(self.workspace + self.places.counts_at, COUNTS_BYTES),
@@ -161,28 +293,63 @@ impl<'l> Steps<'l> {
         }
     }
 
-    /// Codes the chunks.
-    pub fn encode(&self) -> encode::Arguments<'static, Bf16, W4> {
+    /// Computes the channel bases, into the frame.
+    pub fn bases(&self) -> Box<dyn Step> {
+        with_dtype!(self.tensor().dtype, self.bases_of())
+    }
+
+    fn bases_of<D: dtype::Dtype>(&self) -> bases::Arguments<'static, D> {
         let tensor = self.tensor();
-        let (residuals, codes) = (tensor.planes[0], tensor.planes[tensor.planes.len() - 1]);
+        let (mean_value, values) = window(tensor.scheme);
+        bases::Arguments {
+            grid: Groups { elements: tensor.elements },
+            words: self.words(),
+            channels: tensor.channels as u32,
+            mean_value,
+            values,
+            bases: Self::target(self.frame + tensor.bases_at, tensor.groups * tensor.channels),
+            tail: self.tail(),
+        }
+    }
+
+    /// Codes the chunks.
+    pub fn encode(&self) -> Box<dyn Step> {
+        let tensor = self.tensor();
+        with_member!(tensor, self.encode_of())
+    }
+
+    fn encode_of<D: dtype::Dtype, S: scheme::Scheme>(&self) -> encode::Arguments<'static, D, S>
+    where
+        S::Given: Given,
+    {
+        let tensor = self.tensor();
+        let [(residuals, residual_bytes), (upper, upper_bytes), (codes, code_bytes)] = self.planes();
         encode::Arguments {
             chunks: Chunks { elements: tensor.elements },
             words: self.words(),
-            table: Self::source(self.table, TABLE_BYTES),
-            residuals: Self::target(self.frame + residuals.at, residuals.bytes),
-            codes: Self::target(self.frame + codes.at, codes.bytes),
+            given: S::Given::host(self),
+            channels: tensor.channels as u32,
+            residuals: Self::target(residuals, residual_bytes),
+            upper_residuals: Self::target(upper, upper_bytes),
+            codes: Self::target(codes, code_bytes),
             directory: Self::target(self.frame + tensor.directory_at, self.directory_bytes()),
-            slots: self.slots(),
+            slots: Self::target(self.workspace + self.places.slots_at, tensor.chunks * slot_words(tensor) * 4),
             totals: self.totals(),
             tail: self.tail(),
         }
     }
 
-    fn slots(&self) -> Target<'static> {
-        Self::target(
-            self.workspace + self.places.slots_at,
-            self.tensor().chunks * u64::from(Slots::<Bf16, W4>::WORDS) * 4,
-        )
+    /// Address and bytes of the packed residuals, of the bit planes of residuals, of the codes; 0 bytes for what the dtype does not have.
+    fn planes(&self) -> [(u64, u64); 3] {
+        let tensor = self.tensor();
+        let mut planes = [(self.frame, 0); 3];
+        for plane in tensor.residuals() {
+            planes[usize::from(matches!(plane.kind, PlaneKind::Bits(_)))] = (self.frame + plane.at, plane.bytes);
+        }
+        if let Some(codes) = tensor.codes() {
+            planes[2] = (self.frame + codes.at, codes.bytes);
+        }
+        planes
     }
 
     fn totals(&self) -> Target<'static> {
@@ -191,11 +358,11 @@ impl<'l> Steps<'l> {
     }
 
     fn directory_bytes(&self) -> u64 {
-        self.tensor().groups * crate::format::RECORD_BYTES
+        self.tensor().groups * RECORD_BYTES
     }
 
     /// Moves the variable parts to their places.
-    pub fn place(&self) -> place::Arguments<'static> {
+    pub fn place(&self) -> impl Step + use<> {
         let tensor = self.tensor();
         place::Arguments {
             grid: Groups { elements: tensor.elements },
@@ -210,7 +377,7 @@ impl<'l> Steps<'l> {
     }
 
     /// Adds up the checksums of the raw elements, into the frame.
-    pub fn checksum(&self) -> checksum::Arguments<'static, Bf16> {
+    pub fn checksum(&self) -> Box<dyn Step> {
         // Without the flag its field stays zero: the sum goes where nobody looks.
         let unused = self.workspace + self.places.counts_at;
         let sum = if self.layout.flags.tensor_checksums { self.start_address() + 8 } else { unused };
@@ -223,14 +390,16 @@ impl<'l> Steps<'l> {
     }
 
     /// Adds up the checksums, somewhere else.
-    pub fn checksum_to(&self, sum: u64, keep: bool) -> checksum::Arguments<'static, Bf16> {
+    pub fn checksum_to(&self, sum: u64, keep: bool) -> Box<dyn Step> {
+        with_dtype!(self.tensor().dtype, self.checksum_of(sum, keep))
+    }
+
+    fn checksum_of<D: dtype::Dtype>(&self, sum: u64, keep: bool) -> checksum::Arguments<'static, D> {
         let tensor = self.tensor();
-        // A stored tensor is read as 16-bit elements.
-        let elements =
-            if tensor.scheme == Scheme::Stored { tensor.bytes.div_ceil(2) } else { tensor.elements };
+        let elements = tensor.bytes.div_ceil(u64::from(D::BITS / 8));
         checksum::Arguments {
             chunks: Chunks { elements },
-            words: Self::source(self.elements, elements * 2),
+            words: Self::source(self.elements, elements * u64::from(D::BITS / 8)),
             tensor_sum: Self::target(sum, 8),
             chunk_sums: Self::target(self.frame + tensor.checksums_at, 0),
             keep: u32::from(keep),
@@ -239,26 +408,68 @@ impl<'l> Steps<'l> {
     }
 
     /// Decodes the chunks. `words` are the words of all variable parts.
-    pub fn decode(&self, words: u64, status: u64) -> decode::Arguments<'static, Bf16, W4> {
+    pub fn decode(&self, words: u64, status: u64) -> Box<dyn Step> {
         let tensor = self.tensor();
-        let (residuals, codes) = (tensor.planes[0], tensor.planes[tensor.planes.len() - 1]);
+        with_member!(tensor, self.decode_of(words, status))
+    }
+
+    fn decode_of<D: dtype::Dtype, S: scheme::Scheme>(
+        &self,
+        words: u64,
+        status: u64,
+    ) -> decode::Arguments<'static, D, S>
+    where
+        S::Known: Given,
+    {
+        let tensor = self.tensor();
+        let [(residuals, residual_bytes), (upper, upper_bytes), (codes, code_bytes)] = self.planes();
         decode::Arguments {
             chunks: Chunks { elements: tensor.elements },
             words: Self::target(self.elements, tensor.bytes),
-            residuals: Self::source(self.frame + residuals.at, residuals.bytes),
-            codes: Self::source(self.frame + codes.at, codes.bytes),
+            residuals: Self::source(residuals, residual_bytes),
+            upper_residuals: Self::source(upper, upper_bytes),
+            codes: Self::source(codes, code_bytes),
             directory: Self::source(self.frame + tensor.directory_at, self.directory_bytes()),
             parts: Self::source(self.frame + self.layout.dense_bytes, words * 4),
             part_words: words,
-            codebook: Self::source(self.start_address() + 16, 16),
+            known: S::Known::host(self),
+            channels: tensor.channels as u32,
             status: Self::target(status, 4),
             tail: self.tail(),
         }
     }
 }
 
+/// Counting the exponents of some of the chunks of a tensor: addresses as in [`Steps`].
+#[derive(Clone, Copy)]
+pub(crate) struct Counting {
+    pub words: u64,
+    pub bytes: u64,
+    pub samples: u64,
+    pub programs: u64,
+    pub counts: u64,
+    pub tail: u64,
+}
+
+impl Counting {
+    pub fn step(&self, dtype: Dtype) -> Box<dyn Step> {
+        with_dtype!(dtype, self.of())
+    }
+
+    fn of<D: dtype::Dtype>(&self) -> histogram::Arguments<'static, D> {
+        histogram::Arguments {
+            programs: Programs { programs: self.programs },
+            words: Steps::source(self.words, self.bytes),
+            elements: self.bytes / u64::from(D::BITS / 8),
+            samples: self.samples,
+            counts: Steps::target(self.counts, COUNTS_BYTES),
+            tail: Steps::target(self.tail, TAIL_BYTES),
+        }
+    }
+}
+
 /// Computes the check of the dynamic part of a frame at `frame`.
-pub(crate) fn seal_frame(layout: &Layout, frame: u64, tail: u64) -> seal::Arguments<'static> {
+pub(crate) fn seal_frame(layout: &Layout, frame: u64, tail: u64) -> impl Step + use<> {
     let at = frame + layout.static_bytes;
     seal::Arguments {
         programs: Programs { programs: 1 },
@@ -274,7 +485,7 @@ pub(crate) fn gaps(layout: &Layout) -> Vec<(u64, u64)> {
     let mut parts = vec![(0, layout.static_bytes + layout.dynamic_bytes)];
     for tensor in &layout.tensors {
         if tensor.groups != 0 {
-            parts.push((tensor.directory_at, tensor.groups * crate::format::RECORD_BYTES));
+            parts.push((tensor.directory_at, tensor.groups * RECORD_BYTES));
         }
         if tensor.bases_at != 0 {
             parts.push((tensor.bases_at, tensor.groups * tensor.channels));

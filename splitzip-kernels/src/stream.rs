@@ -15,6 +15,8 @@ pub const ENTRY_MODE_SHIFT: u32 = 12;
 
 /// The chunk is coded as its scheme says.
 pub const MODE_CODED: u32 = 0;
+/// The same, with a code for exponent 0.
+pub const MODE_ZEROS: u32 = 1;
 /// The exponents are stored as they are: low bits in the code plane, high bits in the variable part.
 pub const MODE_RAW: u32 = 2;
 /// All elements of the chunk are the one in its variable part.

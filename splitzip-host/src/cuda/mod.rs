@@ -262,30 +262,19 @@ impl Executor for Cuda {
     }
 
     fn histogram(&self, dtype: Dtype, bytes: &[u8]) -> Result<Histogram> {
-        use crate::steps::{COUNTS_BYTES, has_histogram};
-        use splitzip_kernels::{dtype::Bf16, kernels::histogram, launch, tile::TAIL_BYTES};
+        use crate::steps::{COUNTS_BYTES, Counting, has_histogram};
         if !has_histogram(dtype) || bytes.len() % dtype.bytes() != 0 || bytes.is_empty() {
             return Reference.histogram(dtype, bytes);
         }
-        let elements = (bytes.len() / dtype.bytes()) as u64;
-        let chunks = elements.div_ceil(crate::format::CHUNK as u64);
-        let words = self.upload(bytes)?;
+        let samples = bytes.len().div_ceil(crate::format::CHUNK * dtype.bytes()) as u64;
+        let elements = self.upload(bytes)?;
         let counts = self.upload(&[0; COUNTS_BYTES as usize])?;
-        let tail = self.allocate(TAIL_BYTES)?;
-        // SAFETY: all three live until the download below has waited.
-        let launch = unsafe {
-            histogram::Arguments::<Bf16> {
-                programs: launch::Programs { programs: chunks.min(4096) },
-                words: launch::Source::at(words.address(), words.bytes()),
-                elements,
-                samples: chunks,
-                counts: launch::Target::at(counts.address(), COUNTS_BYTES),
-                tail: launch::Target::at(tail.address(), TAIL_BYTES),
-            }
-            .launch()?
-        };
-        // SAFETY: as above.
-        unsafe { self.kernels.function(launch.entry.name)?.launch(&launch, STREAM)? };
+        let tail = self.allocate(splitzip_kernels::tile::TAIL_BYTES)?;
+        let (bytes, programs) = (elements.bytes(), samples.min(4096));
+        let (words, counts_at, tail_at) = (elements.address(), counts.address(), tail.address());
+        let step = Counting { words, bytes, samples, programs, counts: counts_at, tail: tail_at }.step(dtype);
+        // SAFETY: all memory lives until the download below has waited.
+        unsafe { self.kernels.function(step.entry().name)?.launch(&step.launch()?, STREAM)? };
         let mut host = [0; COUNTS_BYTES as usize];
         self.download(&counts, &mut host)?;
         let counts: Vec<u64> =

@@ -6,38 +6,35 @@
 use super::kernels::Function;
 use super::{Cuda, DeviceBytes, StreamHandle, driver_error};
 use crate::format::{DYNAMIC_BYTES, Layout, write};
-use crate::steps::{self, Steps, TABLE_BYTES, Workspace};
-use crate::{CodebookChoice, Error, FrameSpec, Result, SAMPLED_CHUNKS, Scheme};
+use crate::steps::{self, Step, Steps, TABLE_BYTES, Workspace};
+use crate::{Bases, CodebookChoice, Error, FrameSpec, Result, SAMPLED_CHUNKS, Scheme};
 use cudarc::driver::result;
-use splitzip_kernels::launch::Launch;
 use splitzip_kernels::scheme::encode_table;
 use splitzip_kernels::tile::TAIL_BYTES;
+use std::collections::HashMap;
 
-/// The kernels of a plan.
-#[derive(Clone, Copy)]
-struct Functions {
-    histogram: Function,
-    pick: Function,
-    encode: Function,
-    place: Function,
-    decode: Function,
-    checksum: Function,
-    seal: Function,
-}
+/// The kernels of a plan, by their entries: loaded when the plan is made, since a stream that is being captured cannot load any.
+#[derive(Default)]
+struct Functions(HashMap<&'static str, Function>);
 
 impl Functions {
-    fn load(cuda: &Cuda) -> Result<Functions> {
-        cuda.bind()?;
-        let load = |entry| cuda.kernels.function(entry);
-        Ok(Functions {
-            histogram: load("histogram_bf16")?,
-            pick: load("pick")?,
-            encode: load("encode_bf16_w4")?,
-            place: load("place")?,
-            decode: load("decode_bf16_w4")?,
-            checksum: load("checksum_bf16")?,
-            seal: load("seal")?,
-        })
+    fn load(&mut self, cuda: &Cuda, step: &dyn Step) -> Result<()> {
+        let entry = step.entry().name;
+        self.0.insert(entry, cuda.kernels.function(entry)?);
+        Ok(())
+    }
+
+    /// # Safety
+    /// The addresses in the step are valid on the device until it has run.
+    unsafe fn launch(&self, step: &dyn Step, stream: StreamHandle) -> Result<()> {
+        let launch = step.launch()?;
+        let function = self.0.get(launch.entry.name);
+        let function = function.ok_or_else(|| Error::Device {
+            what: launch.entry.name.to_owned(),
+            reason: "the plan has not loaded this kernel".to_owned(),
+        })?;
+        // SAFETY: by contract; the function is that of the entry.
+        unsafe { function.launch(&launch, stream) }
     }
 }
 
@@ -65,7 +62,20 @@ impl EncodePlan {
                 got: codebooks.len(),
             });
         }
-        let functions = Functions::load(cuda)?;
+        cuda.bind()?;
+        let (mut functions, places) = (Functions::default(), Workspace::of(&layout));
+        for number in 0..layout.tensors.len() {
+            let steps = Steps { layout: &layout, number, frame: 0, workspace: 0, places, elements: 0, table: 0 };
+            functions.load(cuda, &*steps.checksum())?;
+            if steps.tensor().scheme != Scheme::Stored {
+                functions.load(cuda, &*steps.histogram(0, 0))?;
+                functions.load(cuda, &steps.pick())?;
+                functions.load(cuda, &*steps.bases())?;
+                functions.load(cuda, &*steps.encode())?;
+                functions.load(cuda, &steps.place())?;
+            }
+        }
+        functions.load(cuda, &steps::seal_frame(&layout, 0, 0))?;
         let mut start = write::static_bytes(spec, &layout);
         let mut tables = vec![0u8; TABLE_BYTES as usize * layout.tensors.len()];
         let mut dynamic = vec![0u8; layout.dynamic_bytes as usize];
@@ -96,7 +106,7 @@ impl EncodePlan {
         start.resize(start.len().next_multiple_of(16), 0);
         start.extend(tables);
         let start = cuda.upload(&start)?;
-        let (places, gaps) = (Workspace::of(&layout), steps::gaps(&layout));
+        let gaps = steps::gaps(&layout);
         Ok(EncodePlan { cuda: cuda.clone(), layout, places, functions, automatic, start, gaps })
     }
 
@@ -155,7 +165,7 @@ impl EncodePlan {
                 self.encode_tensor(stream, self.steps(number, elements, frame, workspace))?;
             }
             let seal = steps::seal_frame(&self.layout, frame, workspace + self.places.tail_at);
-            self.functions.seal.launch(&seal.launch()?, stream)
+            self.functions.launch(&seal, stream)
         }
     }
 
@@ -173,10 +183,10 @@ impl EncodePlan {
     /// # Safety
     /// As [`EncodePlan::encode`].
     unsafe fn encode_tensor(&self, stream: StreamHandle, steps: Steps<'_>) -> Result<()> {
-        let (tensor, functions) = (steps.tensor(), &self.functions);
-        let run = |function: Function, launch: Launch| {
+        let tensor = steps.tensor();
+        let run = |step: &dyn Step| {
             // SAFETY: by contract; the steps are those of this layout.
-            unsafe { function.launch(&launch, stream) }
+            unsafe { self.functions.launch(step, stream) }
         };
         // SAFETY: by contract.
         unsafe {
@@ -186,27 +196,26 @@ impl EncodePlan {
                 copy(steps.end_address(), steps.start_address(), 8, stream)?;
                 if steps.wants_checksum() {
                     // Of the copy: an odd last byte has a zero byte behind it there.
-                    run(functions.checksum, Steps { elements: at, ..steps }.checksum().launch()?)?;
+                    run(&*Steps { elements: at, ..steps }.checksum())?;
                 }
                 return Ok(());
-            }
-            if tensor.elements == 0 {
-                if self.automatic[steps.number] {
-                    clear(steps.workspace, Workspace::zeroed(tensor) as usize, stream)?;
-                    run(functions.pick, steps.pick().launch()?)?;
-                }
-                return copy(steps.end_address(), steps.start_address(), 8, stream);
             }
             clear(steps.workspace + steps.places.counts_at, Workspace::zeroed(tensor) as usize, stream)?;
             if self.automatic[steps.number] {
                 let samples = tensor.chunks.min(SAMPLED_CHUNKS);
-                run(functions.histogram, steps.histogram(samples, samples).launch()?)?;
-                run(functions.pick, steps.pick().launch()?)?;
+                run(&*steps.histogram(samples, samples))?;
+                run(&steps.pick())?;
             }
-            run(functions.encode, steps.encode().launch()?)?;
-            run(functions.place, steps.place().launch()?)?;
+            if tensor.elements == 0 {
+                return copy(steps.end_address(), steps.start_address(), 8, stream);
+            }
+            if tensor.bases == Bases::Channel {
+                run(&*steps.bases())?;
+            }
+            run(&*steps.encode())?;
+            run(&steps.place())?;
             if steps.wants_checksum() {
-                run(functions.checksum, steps.checksum().launch()?)?;
+                run(&*steps.checksum())?;
             }
         }
         Ok(())
@@ -224,7 +233,17 @@ impl DecodePlan {
     pub(super) fn new(cuda: &Cuda, spec: &FrameSpec) -> Result<DecodePlan> {
         let layout = spec.layout()?;
         layout.tensors.iter().try_for_each(|tensor| steps::check_member("cuda", tensor))?;
-        Ok(DecodePlan { cuda: cuda.clone(), layout, functions: Functions::load(cuda)? })
+        cuda.bind()?;
+        let mut functions = Functions::default();
+        for number in 0..layout.tensors.len() {
+            let places = Workspace::tail_only();
+            let steps = Steps { layout: &layout, number, frame: 0, workspace: 0, places, elements: 0, table: 0 };
+            functions.load(cuda, &*steps.checksum())?;
+            if steps.tensor().scheme != Scheme::Stored {
+                functions.load(cuda, &*steps.decode(0, 0))?;
+            }
+        }
+        Ok(DecodePlan { cuda: cuda.clone(), layout, functions })
     }
 
     /// Where everything lies in the frame.
@@ -275,7 +294,7 @@ impl DecodePlan {
         }
         self.cuda.bind()?;
         let words = (frame_bytes - self.layout.dense_bytes) / 4;
-        let places = Workspace { counts_at: 0, tail_at: 0, tables_at: 0, slots_at: 0, bytes: TAIL_BYTES };
+        let places = Workspace::tail_only();
         for (number, &elements) in outputs.iter().enumerate() {
             let steps = Steps { layout: &self.layout, number, frame, workspace, places, elements, table: 0 };
             let tensor = steps.tensor();
@@ -284,7 +303,7 @@ impl DecodePlan {
                 if tensor.scheme == Scheme::Stored {
                     copy(elements, frame + tensor.planes[0].at, tensor.bytes as usize, stream)?;
                 } else if tensor.elements != 0 {
-                    self.functions.decode.launch(&steps.decode(words, status).launch()?, stream)?;
+                    self.functions.launch(&*steps.decode(words, status), stream)?;
                 }
                 if sums != 0 && tensor.bytes != 0 {
                     // A stored tensor is read in the frame: an odd last byte has a zero byte behind it there.
@@ -292,7 +311,7 @@ impl DecodePlan {
                     let elements = if stored { frame + tensor.planes[0].at } else { elements };
                     let sum = sums + 8 * number as u64;
                     let checksum = Steps { elements, ..steps }.checksum_to(sum, false);
-                    self.functions.checksum.launch(&checksum.launch()?, stream)?;
+                    self.functions.launch(&*checksum, stream)?;
                 }
             }
         }

@@ -114,6 +114,37 @@ impl Shared {
         unsafe { asm!("st.shared.v2.u32 [{2}], {{{0},{1}}};", in(reg32) value[0], in(reg32) value[1], in(reg32) self.0) }
     }
 
+    /// Sets bits of a word; other lanes may set others of the same one.
+    #[inline(always)]
+    pub fn or32(self, value: u32) {
+        unsafe { asm!("red.shared.or.b32 [{1}], {0};", in(reg32) value, in(reg32) self.0) }
+    }
+
+    /// The same, unless there are none to set.
+    #[inline(always)]
+    pub fn or32_if_any(self, value: u32) {
+        unsafe {
+            asm!("{{.reg .pred q; setp.ne.u32 q, {0}, 0; @q red.shared.or.b32 [{1}], {0};}}",
+                in(reg32) value, in(reg32) self.0)
+        }
+    }
+
+    /// Puts the low bits of every lane at a bit position; positions rise from lane to lane by as many bits as there are, and
+    /// the other bits of a lane are 0, so lanes meet in a word.
+    #[inline(always)]
+    pub fn put_bits(self, at: &Lanes<u32>, bits: &Lanes<u32>) {
+        let word = self.at((at.0 >> 5) * 4);
+        word.or32(bits.0 << (at.0 & 31));
+        word.at(4).or32_if_any(funnel_left(bits.0, 0, at.0));
+    }
+
+    /// 32 bits from a bit position on.
+    #[inline(always)]
+    pub fn bits(self, at: u32) -> u32 {
+        let word = self.at((at >> 5) * 4);
+        funnel_right(word.load32(), word.at(4).load32(), at)
+    }
+
     /// Adds to a word; other lanes may add to the same one.
     #[inline(always)]
     pub fn add32(self, value: u32) {
@@ -410,7 +441,31 @@ instruction!(/// Byte 2.
     byte2(a) = "prmt.b32 {r}, {a}, 0, 0x4442;");
 instruction!(/// Per bit: `mask ? a : b`. By hand, because LLVM splits it in two.
     select(mask, a, b) = "lop3.b32 {r}, {a}, {b}, {mask}, 0xE4;");
-instruction!(permute(a, b, selector) = "prmt.b32 {r}, {a}, {b}, {selector};");
+instruction!(/// Low bytes `a0 b0`; the upper half is anything.
+    pair_bytes(a, b) = "prmt.b32 {r}, {a}, {b}, 0x4440;");
+instruction!(/// Low halves of `a` and `b`.
+    pair_halves(a, b) = "prmt.b32 {r}, {a}, {b}, 0x5410;");
+instruction!(/// `a * b + c`.
+    multiply_add(a, b, c) = "mad.lo.u32 {r}, {a}, {b}, {c};");
+instruction!(/// The four bytes of `a`, added to `sum`.
+    sum_bytes(a, sum) = "dp4a.u32.u32 {r}, {a}, 0x01010101, {sum};");
+instruction!(/// The low word of `high:low >> (s & 31)`.
+    funnel_right(low, high, s) = "shf.r.wrap.b32 {r}, {low}, {high}, {s};");
+instruction!(/// The high word of `high:low << (s & 31)`.
+    funnel_left(low, high, s) = "shf.l.wrap.b32 {r}, {low}, {high}, {s};");
+#[cfg(not(feature = "sm80"))]
+instruction!(/// Per half: `min(a + b, limit)`. One instruction since sm_90.
+    add_min_halves(a, b, limit) = "{{.reg .b32 t; add.u16x2 t, {a}, {b}; min.u16x2 {r}, t, {limit};}}");
+/// Per half: `min(a + b, limit)`.
+#[cfg(feature = "sm80")]
+#[inline(always)]
+pub fn add_min_halves(a: u32, b: u32, limit: u32) -> u32 {
+    let low = (a.wrapping_add(b) & 0xffff).min(limit & 0xffff);
+    let high = (a & 0xffff0000).wrapping_add(b & 0xffff0000).min(limit & 0xffff0000);
+    high | low
+}
+instruction!(/// Bytes of `b:a`, each by a nibble of `selector`: three bits say which, the fourth repeats its sign.
+    permute(a, b, selector) = "prmt.b32 {r}, {a}, {b}, {selector};");
 
 /// Four nibbles (the low half of `codes`) look up four bytes of a table of 16 values below 128: `prmt` picks one of 8 bytes by
 /// three bits and, where the fourth is set, repeats its sign, which is 0.

@@ -2,11 +2,23 @@
 //!
 //! Functions on the packed words of one lane: 32 elements in four runs of 8 (`docs/format.md`, section 1). No arithmetic on
 //! floats anywhere: words stay integers, so NaN payloads, denormals and both zeros are ordinary.
+//!
+//! To add one: a file like `bf16.rs`, and its name in the `dtype = [..]` lists of the kernels.
 
 mod bf16;
-pub use bf16::Bf16;
+mod e4m3;
+mod e5m2;
+mod fp16;
 
+pub use bf16::Bf16;
+pub use e4m3::E4m3;
+pub use e5m2::E5m2;
+pub use fp16::Fp16;
+
+use crate::arch::{odd_bytes, zip_bytes_high, zip_bytes_low};
 use crate::tile::Words;
+use crate::tile::bits::{transpose, unweave, weave};
+use crate::unroll;
 
 /// An element type.
 pub trait Dtype: Copy + 'static {
@@ -20,18 +32,22 @@ pub trait Dtype: Copy + 'static {
     const MANTISSA_BITS: u32;
     /// 32 elements as they lie in memory.
     type Words: Words;
-    /// 32 signs and mantissas.
+    /// The packed plane of the residuals (sign and mantissa): 8 or 4 bits of each, or none.
     type Residuals: Words;
+    /// The bit planes of what the packed plane does not hold: 3 bits of each, or none.
+    type UpperResiduals: Words;
 
     /// The signs and mantissas.
-    fn split(words: Self::Words) -> Self::Residuals;
+    fn split(words: Self::Words) -> (Self::Residuals, Self::UpperResiduals);
     /// The exponents, four bytes a word, in the order of the elements of each run.
     fn exponents(words: Self::Words) -> [u32; 8];
-    /// The way back.
-    fn join(exponents: [u32; 8], residuals: Self::Residuals) -> Self::Words;
+    /// Two exponents a word, each at the top of its half; what is below does not matter.
+    fn spread(words: Self::Words) -> [u32; 16];
+    /// The way back from both. Bits of an exponent byte above its width do not matter.
+    fn join(exponents: [u32; 8], residuals: Self::Residuals, upper: Self::UpperResiduals) -> Self::Words;
     /// 32 times the element in the low bits of `word`.
     fn repeat(word: u32) -> Self::Words;
-    /// What differs between the elements and `word` repeated: zero when nothing does.
+    /// What differs between the elements and the one in `word`: zero when nothing does.
     fn differences(words: Self::Words, word: u32) -> u32;
     /// The same for the first few elements: a quick look.
     fn first_differences(words: Self::Words, word: u32) -> u32;
@@ -41,8 +57,99 @@ pub trait Dtype: Copy + 'static {
     fn first(words: Self::Words) -> u32;
 }
 
+/// The bits of an exponent in the four bytes of a word.
+pub(crate) const fn exponent_bytes<D: Dtype>() -> u32 {
+    ((1 << D::EXPONENT_BITS) - 1) * 0x0101_0101
+}
+
 /// One step of the checksum.
 #[inline(always)]
-pub(crate) fn mix_word(hash: u32, word: u32) -> u32 {
+fn mix_word(hash: u32, word: u32) -> u32 {
     hash.rotate_left(13).wrapping_mul(0x85EB_CA6B).wrapping_add(word)
+}
+
+/// What all dtypes of a width share: repetition, differences, hashing.
+macro_rules! word_functions {
+    ($words:literal, $repeat:expr, $mask:literal) => {
+        #[inline(always)]
+        fn repeat(word: u32) -> [u32; $words] {
+            [$repeat(word); $words]
+        }
+
+        #[inline(always)]
+        fn differences(words: [u32; $words], word: u32) -> u32 {
+            let (all_equal, mut differences) = ($repeat(word), 0);
+            crate::unroll!(i < $words => differences |= words[i] ^ all_equal);
+            differences
+        }
+
+        #[inline(always)]
+        fn first_differences(words: [u32; $words], word: u32) -> u32 {
+            words[0] ^ $repeat(word)
+        }
+
+        #[inline(always)]
+        fn mix(words: [u32; $words], mut hash: u32) -> u32 {
+            crate::unroll!(i < $words => hash = super::mix_word(hash, words[i]));
+            hash
+        }
+
+        #[inline(always)]
+        fn first(words: [u32; $words]) -> u32 {
+            words[0] & $mask
+        }
+    };
+}
+use word_functions;
+
+/// A 16-bit element twice.
+#[inline(always)]
+fn twice(word: u32) -> u32 {
+    word & 0xffff | word << 16
+}
+
+/// An 8-bit element four times.
+#[inline(always)]
+fn four_times(word: u32) -> u32 {
+    (word & 0xff) * 0x0101_0101
+}
+
+/// Two 16-bit elements a word: what is below their signs, moved to the top. The bit that crosses into the upper half lands below its exponent.
+#[inline(always)]
+fn spread16(words: [u32; 16]) -> [u32; 16] {
+    let mut out = [0; 16];
+    unroll!(i < 16 => out[i] = words[i] << 1);
+    out
+}
+
+/// The same for four 8-bit elements a word.
+#[inline(always)]
+fn spread8(words: [u32; 8]) -> [u32; 16] {
+    let mut out = [0; 16];
+    unroll!(i < 8 => {
+        out[2 * i] = zip_bytes_low(0, words[i]) << 1;
+        out[2 * i + 1] = zip_bytes_high(0, words[i]) << 1
+    });
+    out
+}
+
+/// The high bytes of 16-bit elements.
+#[inline(always)]
+fn high_bytes(words: [u32; 16]) -> [u32; 8] {
+    let mut out = [0; 8];
+    unroll!(i < 8 => out[i] = odd_bytes(words[2 * i], words[2 * i + 1]));
+    out
+}
+
+/// Bytes below 8 to three bit planes.
+#[inline(always)]
+fn three_planes(bytes: [u32; 8]) -> [u32; 3] {
+    let [a, b, c, _] = transpose(weave(bytes));
+    [a, b, c]
+}
+
+/// The way back.
+#[inline(always)]
+fn from_three_planes([a, b, c]: [u32; 3]) -> [u32; 8] {
+    unweave(transpose([a, b, c, 0]))
 }

@@ -1,13 +1,12 @@
 //! Checksum: of the raw bits, a position-mixed sum a chunk and a sum of those a tensor (`docs/format.md`, section 7).
 
-use crate::dtype::Bf16;
-use crate::dtype::Dtype;
+use crate::dtype::{Bf16, Dtype, E4m3, E5m2, Fp16};
 use crate::kernel;
 use crate::launch::Chunks;
 use crate::tile::{Chunk, ChunkSums, Fill, In, Program, Tail, TailArea, Update};
 
 /// Adds the chunk's share to the checksum of its tensor, and stores its own checksum where `keep` is not 0.
-#[kernel(dtype = [Bf16], warps = 8, blocks = 8)]
+#[kernel(dtype = [Bf16, Fp16, E4m3, E5m2], warps = 8, blocks = 8)]
 pub fn checksum<D: Dtype>(
     program: &Program,
     chunks: Chunks,

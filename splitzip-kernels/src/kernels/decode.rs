@@ -1,33 +1,37 @@
-//! Decode: the way back. A chunk without a variable part is a look-up; all others are found through the directory.
+//! Decode: the way back. The directory says where the variable part of a chunk is and how long; the codes say what must be in it.
 //!
-//! A frame may come from anywhere: every length and position that is read from it is checked before it is used, and a chunk
+//! A frame may come from anywhere: every length, position and mode that is read from it is checked before it is used, and a chunk
 //! that does not hold together is reported in `status` instead of followed.
 
-use crate::dtype::Dtype;
+use crate::dtype::{Bf16, Dtype, E4m3, E5m2, Fp16};
 use crate::kernel;
 use crate::launch::Chunks;
-use crate::scheme::Scheme;
-use crate::stream::{ENTRY_MODE_SHIFT, ENTRY_WORDS, MODE_CODED, MODE_EQUAL, MODE_RAW};
-use crate::tile::{
-    Chunk, DirectoryIn, Fill, In, Out, Parts, Program, Status, Table, Tail, TailArea, Tile, map, raw_words,
-};
-use crate::{dtype::Bf16, scheme::W4};
+use crate::scheme::{Scheme, W2x2x3, W2x2x3Channel, W2x3, W2x3Channel, W3, W3Channel, W4};
+use crate::stream::{ENTRY_MODE_SHIFT, ENTRY_WORDS, MODE_CODED, MODE_EQUAL, MODE_RAW, MODE_ZEROS};
+use crate::tile::{Chunk, DirectoryIn, In, Out, Parts, Program, Status, Tail, TailArea, map, raw_words};
 
 /// Decodes a chunk.
 ///
-/// `parts` are all variable parts of the frame, `part_words` words of them; `codebook` is that of the tensor. A damaged
-/// chunk sets `status` (0 before) and gives some elements; nothing outside of `words` is written.
-#[kernel(dtype = [Bf16], scheme = [W4], warps = 8, blocks = 6, shared = S::DECODE_SHARED)]
+/// `parts` are all variable parts of the frame, `part_words` words of them; `known` is the codebook of the tensor, its channel bases
+/// (`channels` of them a group), or nothing. A damaged chunk sets `status` (0 before) and gives some elements; nothing outside of `words` is written.
+#[kernel(
+    dtype = [Bf16, Fp16, E4m3, E5m2], scheme = [W4, W3, W2x3, W2x2x3, W3Channel, W2x3Channel, W2x2x3Channel], except = [(E4m3, W4)],
+    warps = 8,
+    blocks = 6,
+    shared = S::DECODE_SHARED
+)]
 pub fn decode<D: Dtype, S: Scheme>(
     program: &Program,
     chunks: Chunks,
     words: Out<D::Words>,
     residuals: In<D::Residuals>,
+    upper_residuals: In<D::UpperResiduals>,
     codes: In<S::Codes>,
     directory: DirectoryIn,
     parts: Parts,
     part_words: u64,
-    codebook: Table<16>,
+    known: S::Known,
+    channels: u32,
     status: Status,
     tail: Tail,
 ) {
@@ -36,59 +40,37 @@ pub fn decode<D: Dtype, S: Scheme>(
         return;
     }
     let entry = directory.entry(&chunk);
-    let codes = codes.chunk(program, &chunk, Fill::Zeros, TailArea::Codes).load();
-    let residuals = residuals.chunk(program, &chunk, Fill::Zeros, TailArea::Residuals).load();
-    let codebook = codebook.words();
+    let codes = codes.load(program, &chunk, TailArea::Codes);
+    let residuals = residuals.load(program, &chunk, TailArea::Residuals);
+    let upper_residuals = upper_residuals.load(program, &chunk, TailArea::UpperResiduals);
+    let mut exponents = S::decode_alone::<D, LEVEL>(program, known, &codes);
     let entry = program.after(entry, &codes, &residuals);
 
-    let mut exponents = S::decode(program, codebook, &codes);
     let mut equal = None;
-    if entry != 0 {
+    if entry != 0 || !S::PACKED {
         let (mode, length) = (entry >> ENTRY_MODE_SHIFT, entry & ENTRY_WORDS);
         let start = directory.start(program, &chunk);
         let raw = raw_words(chunk.valid, D::EXPONENT_BITS - S::CODE_BITS);
         let inside = start <= part_words && length as u64 <= part_words - start;
         let part = parts.at(start);
-        if inside && mode == MODE_CODED && length < raw {
-            exponents = patched::<D>(program, &chunk, &exponents, part, length, status);
+        let mut ok = inside;
+        if inside && (mode == MODE_CODED || mode == MODE_ZEROS) && length < raw {
+            (exponents, ok) =
+                S::decode::<D, LEVEL>(program, &chunk, known, channels, &codes, &exponents, mode, part, length);
         } else if inside && mode == MODE_RAW && length == raw {
-            exponents = map((&codes, &part.plane::<S::Rest>(length)), |(c, r)| S::uncut(c, r));
+            exponents = part.raw_exponents::<D, S, LEVEL>(&chunk, &codes);
         } else if inside && mode == MODE_EQUAL && length == 1 {
             equal = Some(part.word(0));
         } else {
+            ok = false;
+        }
+        if !ok {
             status.report(Status::DAMAGED);
         }
     }
     let elements = match equal {
         Some(word) => map(&residuals, |_| D::repeat(word)),
-        None => map((&exponents, &residuals), |(e, r)| D::join(e, r)),
+        None => map((&exponents, &residuals, &upper_residuals), |(e, r, u)| D::join(e, r, u)),
     };
     words.store(program, &chunk, TailArea::Words, &elements);
-}
-
-/// The exponents with the escaped ones in their places. They go through the memory of the program, in element order, so that no
-/// register is indexed at run time.
-#[inline(always)]
-fn patched<D: Dtype>(
-    program: &Program,
-    chunk: &Chunk,
-    exponents: &Tile<[u32; 8]>,
-    part: Parts,
-    length: u32,
-    status: Status,
-) -> Tile<[u32; 8]> {
-    let (bytes, valid) = (program.share_bytes(exponents), chunk.valid);
-    let mut at = 0;
-    while at < length {
-        let records = part.words(at, length, !0);
-        let bad = map(&records, |r| {
-            (r != !0 && ((r & 0xffff) >= valid || (r >> 16) >= 1 << D::EXPONENT_BITS)) as u32
-        });
-        if program.any(&bad) {
-            status.report(Status::DAMAGED);
-        }
-        bytes.patch(&map((&records, &bad), |(r, bad)| if r == !0 || bad != 0 { !0 } else { r }));
-        at += 32;
-    }
-    bytes.load(program)
 }

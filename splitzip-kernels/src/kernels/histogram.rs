@@ -1,7 +1,6 @@
 //! Histogram: how often every exponent occurs, in all chunks or in an evenly spaced sample of them.
 
-use crate::dtype::Bf16;
-use crate::dtype::Dtype;
+use crate::dtype::{Bf16, Dtype, E4m3, E5m2, Fp16};
 use crate::kernel;
 use crate::launch::Programs;
 use crate::stream::chunks;
@@ -11,7 +10,7 @@ use crate::launch::Chunks;
 /// Counts the exponents of `samples` of the chunks of a tensor of `elements` elements: chunk `i * chunks / samples` for `i` below `samples`.
 ///
 /// Adds to the 256 counters (u64) of `counts`. Programs share the samples among themselves in turns.
-#[kernel(dtype = [Bf16], warps = 8, blocks = 3, shared = 1024)]
+#[kernel(dtype = [Bf16, Fp16, E4m3, E5m2], warps = 8, blocks = 3, shared = 1024)]
 pub fn histogram<D: Dtype>(
     program: &Program,
     programs: Programs,

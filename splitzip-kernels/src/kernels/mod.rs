@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | [`histogram`](fn@histogram) | share of the tensor | counts exponents, of all chunks or of a sample |
 //! | [`pick`](fn@pick) | tensor | the codebook of a histogram, and the encoder's table |
+//! | [`bases`](fn@bases) | group | the channel bases of a group |
 //! | [`encode`](fn@encode) | chunk | residuals, codes, entries; variable parts into slots |
 //! | [`place`](fn@place) | group | finds where the parts of a group start and moves them there |
 //! | [`decode`](fn@decode) | chunk | the way back |
@@ -11,6 +12,8 @@
 //! | [`seal`](fn@seal) | frame | the check of the dynamic part |
 
 // A kernel and its generated module share their name, so the files go by another one.
+#[path = "bases.rs"]
+mod bases_kernel;
 #[path = "checksum.rs"]
 mod checksum_kernel;
 #[path = "decode.rs"]
@@ -26,6 +29,7 @@ mod place_kernel;
 #[path = "seal.rs"]
 mod seal_kernel;
 
+pub use bases_kernel::*;
 pub use checksum_kernel::*;
 pub use decode_kernel::*;
 pub use encode_kernel::*;
@@ -43,6 +47,7 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> {
     [
         histogram::ENTRIES,
         pick::ENTRIES,
+        bases::ENTRIES,
         encode::ENTRIES,
         place::ENTRIES,
         decode::ENTRIES,

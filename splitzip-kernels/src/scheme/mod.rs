@@ -1,47 +1,144 @@
 //! Schemes: how exponents become codes.
+//!
+//! Two families: [`W4`] looks exponents up in a calibrated codebook, [`Window`] codes their distance to the low end of a window that
+//! each chunk (or each channel) finds for itself. To add a window scheme: a [`Ladder`] like `w2x3.rs`, its two names here, and its names
+//! in the `scheme = [..]` lists of the kernels.
 
+mod ladder;
+mod shape;
+mod w2x2x3;
+mod w2x3;
+mod w3;
 mod w4;
-pub use w4::{ESCAPE, W4, W4Table, encode_table};
+mod window;
 
-use crate::tile::{FromParts, Program, StagedTable, Tile, Words};
+pub use ladder::Ladder;
+pub use shape::{Coded, Shape};
+pub use w4::{ESCAPE, W4, W4Table, encode_table};
+pub use window::{Base, Given, Window, low_of};
+
+/// `w3` with a base per chunk.
+pub type W3 = Window<w3::W3, false>;
+/// `w2x3` with a base per chunk.
+pub type W2x3 = Window<w2x3::W2x3, false>;
+/// `w2x2x3` with a base per chunk.
+pub type W2x2x3 = Window<w2x2x3::W2x2x3, false>;
+/// `w3` with channel bases.
+pub type W3Channel = Window<w3::W3, true>;
+/// `w2x3` with channel bases.
+pub type W2x3Channel = Window<w2x3::W2x3, true>;
+/// `w2x2x3` with channel bases.
+pub type W2x2x3Channel = Window<w2x2x3::W2x2x3, true>;
+
+use crate::dtype::Dtype;
+use crate::launch::Argument;
+use crate::tile::{Chunk, InChunk, Part, Parts, Program, Slot, Tile, Words};
 
 /// A scheme: a ladder of code widths.
+///
+/// `LEVEL` is the hidden level of the kernel's body: closures of [`crate::tile::map`] must be unique for every level, or they stay
+/// calls on a CPU (3 to 10 times slower).
 pub trait Scheme: Copy + 'static {
     /// As in entry names: `w4`.
     const NAME: &'static str;
     /// Bits of a code of the first level, the one in the code plane.
     const CODE_BITS: u32;
+    /// Is the code plane a packed one (in element order)?
+    const PACKED: bool;
     /// Bytes of memory that encoding takes a program.
     const ENCODE_SHARED: u32;
     /// Bytes of memory that decoding takes a program.
     const DECODE_SHARED: u32;
-    /// 32 codes.
+    /// 32 codes of the first level, of the second, of the third (`[u32; 0]` where there is none).
     type Codes: Words;
-    /// What encoding remembers of the elements until somebody asks which ones escape.
-    type Marks: Words;
-    /// What a raw chunk keeps outside of the code plane.
-    type Rest: FromParts;
+    /// See [`Scheme::Codes`].
+    type Second: Words;
+    /// See [`Scheme::Codes`].
+    type Third: Words;
+    /// What the encoder is given for a tensor: a table, bases, or nothing.
+    type Given: Argument;
+    /// What the decoder is given: a codebook, bases, or nothing.
+    type Known: Argument;
+    /// What a chunk is coded with.
+    type Book: Copy;
 
-    /// Codes of the exponents.
-    fn code(program: &Program, table: StagedTable, exponents: &Tile<[u32; 8]>) -> (Tile<Self::Codes>, Tile<Self::Marks>);
-    /// Not 0 if an element of the lane escapes.
-    fn suspect(marks: Self::Marks) -> u32;
-    /// The elements that have no code.
-    fn escaped(marks: Self::Marks) -> u32;
-    /// Exponents of the codes; of escaped elements anything.
-    fn decode(program: &Program, codebook: [u32; 4], codes: &Tile<Self::Codes>) -> Tile<[u32; 8]>;
-    /// Exponents as they are, in the planes of a raw chunk.
-    fn cut(exponents: [u32; 8]) -> (Self::Codes, Self::Rest);
-    /// The way back.
-    fn uncut(codes: Self::Codes, rest: Self::Rest) -> [u32; 8];
+    /// Brings what is given to where coding wants it. Asked for right after the elements, so that the loads overlap.
+    fn stage(program: &Program, given: Self::Given) -> Self::Book;
+    /// What this chunk is coded with, at the first try.
+    fn first_book<D: Dtype, const LEVEL: u32>(
+        program: &Program,
+        chunk: &Chunk,
+        staged: Self::Book,
+        channels: u32,
+        spread: &Tile<[u32; 16]>,
+        first: u32,
+    ) -> Self::Book;
+    /// Codes the exponents.
+    fn code<D: Dtype, const LEVEL: u32>(
+        program: &Program,
+        chunk: &Chunk,
+        book: Self::Book,
+        spread: &Tile<[u32; 16]>,
+    ) -> Coded<Self>;
+    /// Does a chunk of this shape deserve a second try?
+    fn is_bad(shape: &Shape, raw: u32) -> bool;
+    /// What the second try is coded with. Asked only if [`Scheme::is_bad`].
+    fn second_book<D: Dtype, const LEVEL: u32>(
+        program: &Program,
+        chunk: &Chunk,
+        book: Self::Book,
+        spread: &Tile<[u32; 16]>,
+        first: u32,
+    ) -> Self::Book;
+    /// How long the variable part will be.
+    fn shape<D: Dtype>(program: &Program, book: Self::Book, coded: &Coded<Self>) -> Shape;
+    /// The mode of a coded chunk.
+    fn mode(book: Self::Book) -> u32;
+    /// Writes the variable part.
+    fn write<D: Dtype, const LEVEL: u32>(
+        program: &Program,
+        book: Self::Book,
+        coded: &Coded<Self>,
+        shape: &Shape,
+        input: InChunk<D::Words>,
+        slot: Slot,
+    );
+
+    /// The first-level codes of a raw chunk: the low bits of its exponents.
+    fn raw_codes(exponents: [u32; 8]) -> Self::Codes;
+    /// The way back: the low bits, a byte each.
+    fn low_bits(codes: Self::Codes) -> [u32; 8];
+
+    /// Exponents of a chunk without a variable part; anything for one that has one.
+    fn decode_alone<D: Dtype, const LEVEL: u32>(
+        program: &Program,
+        known: Self::Known,
+        codes: &Tile<Self::Codes>,
+    ) -> Tile<[u32; 8]>;
+    /// Exponents of a coded chunk with its variable part of `length` words; false if that does not hold together.
+    fn decode<D: Dtype, const LEVEL: u32>(
+        program: &Program,
+        chunk: &Chunk,
+        known: Self::Known,
+        channels: u32,
+        codes: &Tile<Self::Codes>,
+        alone: &Tile<[u32; 8]>,
+        mode: u32,
+        part: Parts,
+        length: u32,
+    ) -> (Tile<[u32; 8]>, bool);
 }
 
 /// Refuses a member that can gain nothing, when it is compiled.
 ///
 /// # Panics
-/// At compile time, if codes are not narrower than exponents.
+/// At compile time, with the sentence, if codes are not narrower than exponents.
 pub const fn check_member(exponent_bits: u32, code_bits: u32, sentence: &'static str) {
     if code_bits >= exponent_bits {
         panic!("{}", sentence);
     }
 }
+
+/// Where a window scheme has its part while it decodes: behind the bytes that are patched.
+pub(crate) const DECODE_PART: u32 = 1024;
+const _: () = assert!(DECODE_PART.is_multiple_of(16) && Part::BYTES.is_multiple_of(16));

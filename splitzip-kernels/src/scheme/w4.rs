@@ -1,11 +1,14 @@
 //! `w4`: 4 bits, the index in a codebook of 16 calibrated exponents. Others escape, with their position.
 //!
-//! The encoder looks exponents up in a table of 256 bytes: the code, or [`ESCAPE`]. Codes and escapes come out of one look-up, and
-//! only a chunk that has an escape pays for finding out which elements they are (82 % of the chunks of real KV have none).
+//! The encoder looks exponents up in a table of 256 bytes: the code, or [`ESCAPE`]. Codes and marks come out of one look-up. An escape is a
+//! whole word, so that lanes write and read them without a bit string.
 
-use super::Scheme;
-use crate::arch::{even_bytes, select};
-use crate::tile::{Program, StagedTable, Tile, map};
+use super::{Coded, Scheme, Shape};
+use crate::arch::odd_bytes;
+use crate::dtype::{Dtype, exponent_bytes};
+use crate::stream::MODE_CODED;
+use crate::tile::bits::{high_bits, pack_nibbles, unpack_nibbles};
+use crate::tile::{Chunk, InChunk, Parts, Program, Slot, StagedTable, Table, Tile, count_before, map};
 use crate::unroll;
 
 /// The scheme `w4`.
@@ -14,9 +17,6 @@ pub struct W4;
 
 /// What the encoder's table holds for an exponent that is not in the codebook: code 0, and a mark.
 pub const ESCAPE: u8 = 0x80;
-
-const MARKS: u32 = 0x8080_8080;
-const NIBBLES: u32 = 0x0f0f_0f0f;
 
 /// The encoder's table of a codebook (16 different exponents, ascending).
 pub fn encode_table(codebook: &[u8; 16]) -> [u8; 256] {
@@ -47,78 +47,151 @@ impl W4Table {
 impl Scheme for W4 {
     const NAME: &'static str = "w4";
     const CODE_BITS: u32 = 4;
+    const PACKED: bool = true;
     const ENCODE_SHARED: u32 = 256;
     const DECODE_SHARED: u32 = 1024;
     type Codes = [u32; 4];
-    type Marks = [u32; 8];
-    type Rest = [u32; 4];
+    type Second = [u32; 0];
+    type Third = [u32; 0];
+    type Given = Table<256>;
+    type Known = Table<16>;
+    type Book = StagedTable;
 
     #[inline(always)]
-    fn code(program: &Program, table: StagedTable, exponents: &Tile<[u32; 8]>) -> (Tile<[u32; 4]>, Tile<[u32; 8]>) {
-        let values = program.look_up_256(table, exponents);
-        (map(&values, nibbles), values)
+    fn stage(program: &Program, table: Table<256>) -> StagedTable {
+        program.stage(table)
     }
 
     #[inline(always)]
-    fn suspect(marks: [u32; 8]) -> u32 {
-        let mut all = 0;
-        unroll!(i < 8 => all |= marks[i]);
-        all & MARKS
+    fn first_book<D: Dtype, const LEVEL: u32>(
+        _: &Program,
+        _: &Chunk,
+        staged: StagedTable,
+        _: u32,
+        _: &Tile<[u32; 16]>,
+        _: u32,
+    ) -> StagedTable {
+        staged
     }
 
     #[inline(always)]
-    fn escaped(marks: [u32; 8]) -> u32 {
-        let mut mask = 0;
-        // A mark is bit 7 of its byte; the bits of a run are 8 apart, its second half 4 higher.
-        unroll!(g < 4 => mask |= ((marks[2 * g] & MARKS) >> 7 | (marks[2 * g + 1] & MARKS) >> 3) << g);
-        mask
+    fn code<D: Dtype, const LEVEL: u32>(
+        program: &Program,
+        chunk: &Chunk,
+        table: StagedTable,
+        spread: &Tile<[u32; 16]>,
+    ) -> Coded<W4> {
+        let exponents = map(spread, |s| {
+            let mut out = [0; 8];
+            unroll!(i < 8 => {
+                out[i] = odd_bytes(s[2 * i], s[2 * i + 1]) >> (8 - D::EXPONENT_BITS);
+                if D::EXPONENT_BITS < 8 {
+                    out[i] &= exponent_bytes::<D>();
+                }
+            });
+            out
+        });
+        let values = program.look_up_256(table, &exponents);
+        let (codes, escaped) = map(&values, |v| (pack_nibbles(v), high_bits(v)));
+        let none = map(spread, |_| 0u32);
+        let nothing = map(spread, |_| []);
+        let escaped = chunk.within(&escaped);
+        Coded { codes, second: nothing, third: nothing, marked: none, twice_marked: none, escaped }
     }
 
     #[inline(always)]
-    fn decode(program: &Program, codebook: [u32; 4], codes: &Tile<[u32; 4]>) -> Tile<[u32; 8]> {
-        program.look_up_16(codebook, codes)
+    fn is_bad(_: &Shape, _: u32) -> bool {
+        false
     }
 
     #[inline(always)]
-    fn cut(exponents: [u32; 8]) -> ([u32; 4], [u32; 4]) {
-        let mut high = [0; 8];
-        unroll!(i < 8 => high[i] = exponents[i] >> 4 & NIBBLES);
-        (nibbles(exponents), nibbles(high))
+    fn second_book<D: Dtype, const LEVEL: u32>(
+        _: &Program,
+        _: &Chunk,
+        book: StagedTable,
+        _: &Tile<[u32; 16]>,
+        _: u32,
+    ) -> StagedTable {
+        book
     }
 
     #[inline(always)]
-    fn uncut(codes: [u32; 4], rest: [u32; 4]) -> [u32; 8] {
-        let (low, high, mut out) = (from_nibbles(codes), from_nibbles(rest), [0; 8]);
-        unroll!(i < 8 => out[i] = low[i] | high[i] << 4);
-        out
+    fn shape<D: Dtype>(program: &Program, _: StagedTable, coded: &Coded<W4>) -> Shape {
+        // Most chunks have no escape: one vote, and nothing to count.
+        if !program.any(&coded.escaped) {
+            return Shape::with_totals(coded.escaped, 0, 0, 0, 0, [0, 0], 32);
+        }
+        let (before, escaped) = count_before(program, &coded.escaped);
+        Shape::with_totals(before, 0, 0, escaped, 0, [0, 0], 32)
+    }
+
+    #[inline(always)]
+    fn mode(_: StagedTable) -> u32 {
+        MODE_CODED
+    }
+
+    #[inline(always)]
+    fn write<D: Dtype, const LEVEL: u32>(
+        program: &Program,
+        _: StagedTable,
+        coded: &Coded<W4>,
+        shape: &Shape,
+        input: InChunk<D::Words>,
+        slot: Slot,
+    ) {
+        if shape.escaped != 0 {
+            slot.store_words(program, &coded.escaped, &shape.plain_counts(), |element| {
+                element | exponent_at::<D>(input, element) << 16
+            });
+        }
+    }
+
+    #[inline(always)]
+    fn raw_codes(exponents: [u32; 8]) -> [u32; 4] {
+        pack_nibbles(exponents)
+    }
+
+    #[inline(always)]
+    fn low_bits(codes: [u32; 4]) -> [u32; 8] {
+        unpack_nibbles(codes)
+    }
+
+    #[inline(always)]
+    fn decode_alone<D: Dtype, const LEVEL: u32>(
+        program: &Program,
+        codebook: Table<16>,
+        codes: &Tile<[u32; 4]>,
+    ) -> Tile<[u32; 8]> {
+        program.look_up_16(codebook.words(), codes)
+    }
+
+    #[inline(always)]
+    fn decode<D: Dtype, const LEVEL: u32>(
+        program: &Program,
+        chunk: &Chunk,
+        _: Table<16>,
+        _: u32,
+        _: &Tile<[u32; 4]>,
+        alone: &Tile<[u32; 8]>,
+        mode: u32,
+        part: Parts,
+        length: u32,
+    ) -> (Tile<[u32; 8]>, bool) {
+        // The exponents go through the memory of the program, in element order, so that no register is indexed at run time.
+        let (bytes, valid, mut ok, mut at) = (program.share_bytes(alone), chunk.valid, mode == MODE_CODED, 0);
+        while at < length {
+            let records = part.words(at, length, !0);
+            let bad = map(&records, |r| (r != !0 && ((r & 0xffff) >= valid || (r >> 16) >= 1 << D::EXPONENT_BITS)) as u32);
+            ok &= !program.any(&bad);
+            bytes.patch(&map((&records, &bad), |(r, bad)| if bad != 0 { !0 } else { r }));
+            at += 32;
+        }
+        (bytes.load(program), ok)
     }
 }
 
-/// The low nibbles of the bytes of a run, in order: eight of them are a word.
+/// The exponent of an element that is still in memory.
 #[inline(always)]
-fn nibbles(bytes: [u32; 8]) -> [u32; 4] {
-    let mut out = [0; 4];
-    unroll!(g < 4 => {
-        let pairs = |x: u32| select(NIBBLES, x, x >> 4);
-        out[g] = even_bytes(pairs(bytes[2 * g]), pairs(bytes[2 * g + 1]));
-    });
-    out
-}
-
-/// The way back.
-#[inline(always)]
-fn from_nibbles(words: [u32; 4]) -> [u32; 8] {
-    let mut out = [0; 8];
-    unroll!(g < 4 => {
-        out[2 * g] = spread_nibbles(words[g]);
-        out[2 * g + 1] = spread_nibbles(words[g] >> 16);
-    });
-    out
-}
-
-/// Four nibbles to four bytes.
-#[inline(always)]
-fn spread_nibbles(word: u32) -> u32 {
-    let halves = (word & 0xff) | (word & 0xff00) << 8;
-    (halves | halves << 4) & NIBBLES
+pub(super) fn exponent_at<D: Dtype>(input: InChunk<D::Words>, element: u32) -> u32 {
+    input.element(element) >> D::MANTISSA_BITS & ((1 << D::EXPONENT_BITS) - 1)
 }

@@ -27,10 +27,14 @@ memory_arguments! { target [] Tail = Tail; }
 pub enum TailArea {
     /// The elements: 2048 bytes.
     Words,
-    /// Their residuals: 2048 bytes.
+    /// The packed plane of their residuals: 1024 bytes.
     Residuals,
+    /// The bit planes of their residuals: 1024 bytes.
+    UpperResiduals,
     /// Their codes: 1024 bytes.
     Codes,
+    /// What a raw chunk has besides codes: 1024 bytes.
+    Rest,
 }
 
 impl Tail {
@@ -39,7 +43,9 @@ impl Tail {
         let at = match area {
             TailArea::Words => 0,
             TailArea::Residuals => 2048,
+            TailArea::UpperResiduals => 3072,
             TailArea::Codes => 4096,
+            TailArea::Rest => 5120,
         };
         self.0.wrapping_add(at)
     }
@@ -74,6 +80,13 @@ impl Chunk {
         self.valid == CHUNK
     }
 
+    /// The channel of its first element, in rows of `channels` (at most 1024; in 32 bits, since a remainder of 64 bits is a long loop).
+    #[inline(always)]
+    pub fn channel(&self, channels: u32) -> u32 {
+        let channels = channels.max(1);
+        (self.index % channels) * (CHUNK % channels) % channels
+    }
+
     /// Bit `p` of a lane's mask stands for this element of the chunk (`docs/format.md`, coding order).
     #[inline(always)]
     pub fn element(lane: u32, bit: u32) -> u32 {
@@ -88,7 +101,7 @@ impl Chunk {
 
     /// Elements of the lane's run `g` that exist, 0 to 8.
     #[inline(always)]
-    fn runs(&self, lane: u32) -> [u32; 4] {
+    pub(crate) fn runs(&self, lane: u32) -> [u32; 4] {
         let run = |g: u32| self.valid.saturating_sub(g << 8 | lane << 3).min(8);
         [run(0), run(1), run(2), run(3)]
     }
@@ -110,10 +123,10 @@ impl Chunk {
         })
     }
 
-    /// A plane in element order, zero where elements do not exist.
+    /// A packed plane, zero where elements do not exist. (Bit planes are cut off when they are stored.)
     #[inline(always)]
     pub fn cleared_past_end<W: Words>(&self, tile: &Tile<W>) -> Tile<W> {
-        if self.is_whole() {
+        if self.is_whole() || !W::PACKED {
             return *tile;
         }
         generate(|lane| tile.at(lane).first_of_runs(self.runs(lane)))

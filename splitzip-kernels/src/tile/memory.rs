@@ -4,7 +4,8 @@
 //! writes its part to a slot of fixed size in a scratch and adds its words to [`Totals`]; a second launch finds every group's place in one trip
 //! and moves the parts. No program ever waits for another one: a launch may be aborted, blocks may start in any order, many may run at once.
 
-use super::{Chunk, Mask, Program, Tile, Words, generate};
+use super::bits::{from_planes, pack_nibbles, planes, unpack_nibbles};
+use super::{Chunk, Mask, Program, TailArea, Tile, Words, generate, map, short};
 use crate::arch;
 use crate::dtype::Dtype;
 use crate::launch::{
@@ -52,6 +53,91 @@ impl<const N: usize> Table<N> {
             });
             keys
         })
+    }
+}
+
+/// Nothing: what schemes without a codebook are given.
+#[derive(Clone, Copy, Debug)]
+pub struct Nothing;
+
+impl Argument for Nothing {
+    type Raw = u32;
+    type Host<'a> = Nothing;
+    const KIND: Kind = Kind::U32;
+    #[inline(always)]
+    unsafe fn from_raw(_: u32) -> Self {
+        Nothing
+    }
+    fn slot(_: &Nothing) -> u64 {
+        0
+    }
+    fn raw(_: &Nothing) -> u32 {
+        0
+    }
+    fn check(_: &Nothing, _: &'static str, _: u64) -> Result<(), ArgumentError> {
+        Ok(())
+    }
+}
+
+/// Channel bases: a byte for every channel of every group.
+#[derive(Clone, Copy)]
+pub struct ChannelBases(*const u8);
+
+impl Extent for ChannelBases {
+    fn bytes(_: u64) -> u64 {
+        0 // measured by the caller, who knows the number of channels
+    }
+    const ALIGN: u64 = 8;
+}
+memory_arguments! { source [] ChannelBases = ChannelBases; }
+
+impl ChannelBases {
+    /// The bases of the elements of a chunk, a byte each, in the order of the elements of each run.
+    #[inline(always)]
+    pub fn of(self, chunk: &Chunk, channels: u32) -> Tile<[u32; 8]> {
+        let group = self.0.wrapping_add((chunk.index / GROUP) as usize * channels as usize);
+        // Channels are a multiple of 8, so a run never crosses the end of a row.
+        let channels = channels.max(1);
+        let first = chunk.channel(channels);
+        generate(|lane| {
+            let mut out = [0; 8];
+            crate::unroll!(g < 4 => {
+                let channel = (first + ((g as u32) << 8 | lane << 3)) % channels;
+                // SAFETY: the group has a byte for every channel; 8 of them are aligned to 8.
+                let run = unsafe { arch::load64(group.add(channel as usize)) };
+                out[2 * g] = run[0];
+                out[2 * g + 1] = run[1]
+            });
+            out
+        })
+    }
+}
+
+/// Channel bases while they are computed.
+#[derive(Clone, Copy)]
+pub struct ChannelBasesOut(*mut u8);
+
+impl Extent for ChannelBasesOut {
+    fn bytes(_: u64) -> u64 {
+        0 // as `ChannelBases`
+    }
+    const ALIGN: u64 = 8;
+}
+memory_arguments! { target [] ChannelBasesOut = ChannelBasesOut; }
+
+impl ChannelBasesOut {
+    /// Stores what `base` says of every channel of a group.
+    #[inline(always)]
+    pub fn store(self, group: u32, channels: u32, base: impl Fn(u32) -> u32) {
+        let group = self.0.wrapping_add(group as usize * channels as usize);
+        for lane in arch::lanes() {
+            let mut channel = lane;
+            while channel < channels {
+                // SAFETY: the group has a byte for every channel.
+                unsafe { arch::store8(group.add(channel as usize), base(channel)) };
+                channel += 32;
+            }
+        }
     }
 }
 
@@ -291,6 +377,77 @@ impl Slot {
         Update::<4>(self.0).store32(0, value);
     }
 
+    /// Word `at`.
+    #[inline(always)]
+    pub(crate) fn store_word(self, at: u32, value: u32) {
+        // SAFETY: the caller stays within the slot.
+        unsafe { arch::store32(self.0.add(at as usize * 4), value) }
+    }
+
+    /// The raw part of a chunk: the bits `S::CODE_BITS` to `D::EXPONENT_BITS` of its exponents.
+    #[inline(always)]
+    pub fn store_raw<D: Dtype, S: Scheme, const LEVEL: u32>(
+        self,
+        program: &Program,
+        chunk: &Chunk,
+        exponents: &Tile<[u32; 8]>,
+    ) {
+        let bits = D::EXPONENT_BITS - S::CODE_BITS;
+        if bits == 4 && S::PACKED {
+            let high = map(exponents, |e| {
+                let mut high = [0; 8];
+                crate::unroll!(i < 8 => high[i] = e[i] >> 4);
+                pack_nibbles(high)
+            });
+            return self.store(&chunk.cleared_past_end(&high));
+        }
+        if S::PACKED {
+            return self.store_high_bits(chunk, exponents);
+        }
+        let planes = map(exponents, |e| planes(e));
+        let whole = chunk.is_whole();
+        let to = if whole { self.0 } else { chunk.tail.area(TailArea::Rest) };
+        for lane in arch::lanes() {
+            let planes = planes.at(lane);
+            crate::unroll!(i < 8 => if i as u32 >= S::CODE_BITS && (i as u32) < D::EXPONENT_BITS {
+                let at = (i as u32 - S::CODE_BITS) * 128 + lane * 4;
+                // SAFETY: a raw chunk fits.
+                unsafe { arch::store32(to.add(at as usize), planes[i]) }
+            });
+        }
+        if whole {
+            return;
+        }
+        program.sync();
+        let bytes = raw_words(chunk.valid, bits) * 4;
+        for lane in arch::lanes() {
+            let mut at = lane;
+            while at < bytes {
+                // SAFETY: a raw chunk fits, and the copy holds whole planes.
+                unsafe { arch::store8(self.0.add(at as usize), short::to_element_order(to, bits, chunk.valid, at)) };
+                at += 32;
+            }
+        }
+    }
+
+    /// Bit 4 of every byte, in element order: the raw part of `w4` for exponents of 5 bits. A run is one byte.
+    #[inline(always)]
+    fn store_high_bits(self, chunk: &Chunk, bytes: &Tile<[u32; 8]>) {
+        let end = raw_words(chunk.valid, 1) * 4;
+        for lane in arch::lanes() {
+            let (bytes, runs) = (bytes.at(lane), chunk.runs(lane));
+            let gather = |x: u32| (x >> 4 & 1) | (x >> 11 & 2) | (x >> 18 & 4) | (x >> 25 & 8);
+            crate::unroll!(g < 4 => {
+                let at = g as u32 * 32 + lane;
+                let byte = (gather(bytes[2 * g]) | gather(bytes[2 * g + 1]) << 4) & ((1 << runs[g]) - 1);
+                if at < end {
+                    // SAFETY: a raw chunk fits.
+                    unsafe { arch::store8(self.0.add(at as usize), byte) }
+                }
+            });
+        }
+    }
+
     /// A plane.
     #[inline(always)]
     pub fn store<W: Words>(self, tile: &Tile<W>) {
@@ -508,31 +665,68 @@ impl Parts {
         generate(|lane| if at + lane < words { self.word(at + lane) } else { otherwise })
     }
 
-    /// A plane of which the first `words` words exist; the others are zero.
+    /// The exponents of a raw chunk, from the plane of its codes and this part.
     #[inline(always)]
-    pub fn plane<W: Words>(self, words: u32) -> Tile<W>
-    where
-        W: FromParts,
-    {
-        generate(|lane| W::from_parts(self, words, lane))
-    }
-}
-
-/// Planes that can be read from a variable part, which is aligned to 4 bytes only.
-pub trait FromParts: Words {
-    #[doc(hidden)]
-    fn from_parts(parts: Parts, words: u32, lane: u32) -> Self;
-}
-
-impl FromParts for [u32; 4] {
-    #[inline(always)]
-    fn from_parts(parts: Parts, words: u32, lane: u32) -> Self {
-        let mut out = [0; 4];
-        crate::unroll!(g < 4 => {
-            let at = g as u32 * 32 + lane;
-            if at < words { out[g] = parts.word(at) }
+    pub fn raw_exponents<D: Dtype, S: Scheme, const LEVEL: u32>(
+        self,
+        chunk: &Chunk,
+        codes: &Tile<S::Codes>,
+    ) -> Tile<[u32; 8]> {
+        let bits = D::EXPONENT_BITS - S::CODE_BITS;
+        let words = raw_words(chunk.valid, bits);
+        if bits == 4 && S::PACKED {
+            let high = generate(|lane| {
+                let mut out = [0; 4];
+                crate::unroll!(g < 4 => {
+                    let at = g as u32 * 32 + lane;
+                    if at < words { out[g] = self.word(at) }
+                });
+                out
+            });
+            return map((codes, &high), |(low, high): (S::Codes, [u32; 4])| {
+                let (low, high, mut out) = (S::low_bits(low), unpack_nibbles(high), [0; 8]);
+                crate::unroll!(i < 8 => out[i] = low[i] | high[i] << 4);
+                out
+            });
+        }
+        if S::PACKED {
+            let high = generate(|lane| {
+                let mut out = [0; 8];
+                let spread = |x: u32| (x & 1) << 4 | (x & 2) << 11 | (x & 4) << 18 | (x & 8) << 25;
+                crate::unroll!(g < 4 => {
+                    let at = g as u32 * 32 + lane;
+                    // SAFETY: below the words of the part.
+                    let byte = if at < words * 4 { unsafe { arch::load8(self.0.add(at as usize)) } } else { 0 };
+                    out[2 * g] = spread(byte);
+                    out[2 * g + 1] = spread(byte >> 4)
+                });
+                out
+            });
+            return map((codes, &high), |(low, mut high): (S::Codes, [u32; 8])| {
+                let low = S::low_bits(low);
+                crate::unroll!(i < 8 => high[i] |= low[i]);
+                high
+            });
+        }
+        let (whole, valid) = (chunk.is_whole(), chunk.valid);
+        let high = generate(|lane| {
+            let mut out = [0; 8];
+            crate::unroll!(i < 8 => if i as u32 >= S::CODE_BITS && (i as u32) < D::EXPONENT_BITS {
+                let plane = i as u32 - S::CODE_BITS;
+                out[i] = if whole {
+                    self.word(plane * 32 + lane)
+                } else {
+                    // SAFETY: the part has the words of so many elements.
+                    unsafe { short::from_element_order(self.0, bits, valid, lane, plane) }
+                }
+            });
+            out
         });
-        out
+        map((codes, &high), |(low, high): (S::Codes, [u32; 8])| {
+            let (low, mut high) = (S::low_bits(low), from_planes(high));
+            crate::unroll!(i < 8 => high[i] |= low[i]);
+            high
+        })
     }
 }
 

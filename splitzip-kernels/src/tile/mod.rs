@@ -9,17 +9,23 @@
 //! instructions). What does cost: iterators with `zip` in a lane, an index that is not known when compiled, a loop with a branch
 //! in it over an array (write [`unroll!`](crate::unroll)); each puts the array into local memory.
 
+pub mod bits;
 mod chunk;
 mod memory;
+mod part;
 mod plane;
 mod program;
+mod short;
 mod words;
 
 pub use chunk::{Chunk, TAIL_BYTES, Tail, TailArea};
 pub use memory::{
-    ChunkSums, Directory, DirectoryIn, FromParts, Parts, Placed, Slot, Slots, SlotsIn, Status, Table, Totals, Update,
+    ChannelBases, ChannelBasesOut, ChunkSums, Directory, DirectoryIn, Nothing, Parts, Placed, Slot, Slots, SlotsIn,
+    Status, Table, Totals, Update,
 };
 pub(crate) use memory::raw_words;
+pub use part::Part;
+pub(crate) use part::{count_before, patch};
 pub use plane::{Fill, In, InChunk, Out};
 pub use program::{Program, StagedTable};
 pub use words::Words;

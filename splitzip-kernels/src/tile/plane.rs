@@ -1,6 +1,6 @@
 //! Planes: `W::COUNT` bits for every element of a tensor.
 
-use super::{Chunk, Program, TailArea, Tile, Words, generate};
+use super::{Chunk, Program, TailArea, Tile, Words, generate, short};
 use crate::arch;
 use crate::launch::{Argument, ArgumentError, Extent, Kind, Source, Target, memory_arguments};
 use core::marker::PhantomData;
@@ -42,7 +42,20 @@ pub enum Fill {
 pub struct InChunk<W>(*const u8, PhantomData<W>);
 
 impl<W: Words> In<W> {
-    /// The chunk. Of a short one, a copy in `area` of its tail.
+    /// The chunk, as words of every lane; zero bits for elements that do not exist.
+    #[inline(always)]
+    pub fn load(self, program: &Program, chunk: &Chunk, area: TailArea) -> Tile<W> {
+        if W::PACKED || chunk.is_whole() {
+            return self.chunk(program, chunk, Fill::Zeros, area).load();
+        }
+        // SAFETY: the launcher has checked the length.
+        let p = unsafe { self.0.add(chunk.index as usize * W::CHUNK_BYTES as usize) };
+        let valid = chunk.valid;
+        // SAFETY: so many elements exist.
+        generate(|lane| W::from_fn(|plane| unsafe { short::from_element_order(p, W::COUNT, valid, lane, plane) }))
+    }
+
+    /// The chunk, still in memory. Of a short one, a copy in `area` of its tail. (Packed planes only.)
     #[inline(always)]
     pub fn chunk(self, program: &Program, chunk: &Chunk, fill: Fill, area: TailArea) -> InChunk<W> {
         // SAFETY: the launcher has checked the length.
@@ -116,14 +129,24 @@ impl<W: Words> Out<W> {
             return;
         }
         program.sync();
-        let valid = (chunk.valid * W::COUNT).div_ceil(8);
+        let bytes = (chunk.valid * W::COUNT).div_ceil(8);
         for lane in arch::lanes() {
             let mut at = lane;
-            while at < valid {
-                // SAFETY: `valid` bytes of this chunk exist.
-                unsafe { arch::store8(p.add(at as usize), arch::load8(to.add(at as usize))) };
+            while at < bytes {
+                // SAFETY: so many bytes of this chunk exist; the copy holds a whole one.
+                unsafe {
+                    let byte = if W::PACKED {
+                        // The last byte may have elements that do not exist: zero bits.
+                        let left = (chunk.valid * W::COUNT - at * 8).min(8);
+                        arch::load8(to.add(at as usize)) & ((1 << left) - 1)
+                    } else {
+                        short::to_element_order(to, W::COUNT, chunk.valid, at)
+                    };
+                    arch::store8(p.add(at as usize), byte);
+                }
                 at += 32;
             }
         }
+        program.sync();
     }
 }

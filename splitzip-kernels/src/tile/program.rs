@@ -155,6 +155,20 @@ impl Program {
         SharedBytes(self.shared())
     }
 
+    /// A sum for each of `channels` channels in the memory of the program, all zero. Takes 4 bytes a channel.
+    #[inline(always)]
+    pub fn channel_sums(&self, channels: u32) -> ChannelSums {
+        for lane in arch::lanes() {
+            let mut channel = lane;
+            while channel < channels {
+                self.shared().at(channel * 4).store32(0);
+                channel += 32;
+            }
+        }
+        self.sync();
+        ChannelSums(self.shared())
+    }
+
     /// 256 counters in the memory of the program, all zero. Takes 1024 bytes.
     #[inline(always)]
     pub fn bins(&self) -> Bins {
@@ -172,6 +186,12 @@ impl Program {
 pub struct SharedBytes(Shared);
 
 impl SharedBytes {
+    /// Replaces the byte of an element.
+    #[inline(always)]
+    pub(crate) fn set(self, element: u32, byte: u32) {
+        self.0.at(element).store8(byte);
+    }
+
     /// Replaces bytes: `element | byte << 16` a lane, nothing for a lane that says `!0`. Elements are below 1024.
     #[inline(always)]
     pub fn patch(self, records: &Tile<u32>) {
@@ -251,3 +271,34 @@ impl Bins {
 /// Where [`Program::stage`] has put a table.
 #[derive(Clone, Copy)]
 pub struct StagedTable(Shared);
+
+/// Sums of exponents by channel, in the memory of a program.
+#[derive(Clone, Copy)]
+pub struct ChannelSums(Shared);
+
+impl ChannelSums {
+    /// Adds the bytes of a chunk, whose elements are rows of `channels` (a multiple of 8, so a run of 8 stays in a row). Elements that do not
+    /// exist have byte 0.
+    #[inline(always)]
+    pub fn add(self, chunk: &Chunk, channels: u32, bytes: &Tile<[u32; 8]>) {
+        let channels = channels.max(1);
+        let first = chunk.channel(channels);
+        for lane in arch::lanes() {
+            let bytes = bytes.at(lane);
+            crate::unroll!(g < 4 => {
+                let channel = (first + ((g as u32) << 8 | lane << 3)) % channels;
+                let own = self.0.at(channel * 4);
+                crate::unroll!(b < 4 => {
+                    own.at(b as u32 * 4).add32(bytes[2 * g] >> (8 * b as u32) & 255);
+                    own.at(b as u32 * 4 + 16).add32(bytes[2 * g + 1] >> (8 * b as u32) & 255)
+                })
+            });
+        }
+    }
+
+    /// The sum of a channel.
+    #[inline(always)]
+    pub fn sum(self, channel: u32) -> u32 {
+        self.0.at(channel * 4).load32()
+    }
+}

@@ -1,6 +1,6 @@
 //! Arrays of words that planes are made of.
 
-use super::{LaneValue, Tile, Value};
+use super::{LaneValue, Tile, Value, bits};
 use crate::arch;
 
 /// The words of one lane in a plane: `[u32; N]` gives each of the lane's 32 elements `N` bits.
@@ -10,6 +10,8 @@ use crate::arch;
 pub trait Words: Value + LaneValue<Tile = Tile<Self>> {
     /// Words a lane, and bits an element.
     const COUNT: u32;
+    /// In element order, 4, 8 or 16 bits an element; otherwise bit planes in coding order.
+    const PACKED: bool = matches!(Self::COUNT, 4 | 8 | 16);
     /// Bytes of a whole chunk.
     const CHUNK_BYTES: u32 = Self::COUNT * 128;
     /// The lane's words of a whole chunk.
@@ -24,6 +26,16 @@ pub trait Words: Value + LaneValue<Tile = Tile<Self>> {
     unsafe fn write(self, p: *mut u8, lane: u32);
     /// Something of every load that [`Words::read`] makes.
     fn one_of_each_load(self) -> u32;
+    /// Word by word.
+    fn from_fn(f: impl Fn(u32) -> u32) -> Self;
+    /// One of the words.
+    fn word(self, i: usize) -> u32;
+    /// The bits under the mask, moved together; and back (bits outside of it are then anything).
+    fn compact(self, mask: u32) -> Self;
+    /// See [`Words::compact`].
+    fn expand(self, mask: u32) -> Self;
+    #[doc(hidden)]
+    fn plane_of(lanes: &Self::Lanes, i: usize) -> &arch::Lanes<u32>;
     /// Zero where an element does not exist; `runs[g]` elements of run `g` do (0 to 8). For planes in element order.
     fn first_of_runs(self, runs: [u32; 4]) -> Self;
 }
@@ -73,6 +85,33 @@ impl<const N: usize> Words for [u32; N] {
     }
 
     #[inline(always)]
+    fn from_fn(f: impl Fn(u32) -> u32) -> Self {
+        let mut out = [0; N];
+        crate::unroll!(i < N => out[i] = f(i as u32));
+        out
+    }
+
+    #[inline(always)]
+    fn word(self, i: usize) -> u32 {
+        self[i]
+    }
+
+    #[inline(always)]
+    fn compact(self, mask: u32) -> Self {
+        bits::compact(self, mask)
+    }
+
+    #[inline(always)]
+    fn expand(self, mask: u32) -> Self {
+        bits::expand(self, mask)
+    }
+
+    #[inline(always)]
+    fn plane_of(lanes: &Self::Lanes, i: usize) -> &arch::Lanes<u32> {
+        &lanes[i]
+    }
+
+    #[inline(always)]
     fn one_of_each_load(self) -> u32 {
         let step = if N == 16 || N == 8 { N / 4 } else { 1 };
         let (mut x, mut i) = (0, 0);
@@ -85,10 +124,14 @@ impl<const N: usize> Words for [u32; N] {
 
     #[inline(always)]
     fn first_of_runs(self, runs: [u32; 4]) -> Self {
-        let (mut out, words) = (self, N / 4);
+        let mut out = self;
+        if N < 4 {
+            return out;
+        }
+        let words = (N / 4).max(1);
         crate::unroll!(i < N => {
             // Word `i % words` of a run holds `32 / N` elements.
-            let elements = 32 / N as u32;
+            let elements = 32 / (N as u32).max(1);
             let here = runs[i / words].saturating_sub((i % words) as u32 * elements).min(elements);
             let bits = here * N as u32;
             out[i] = if bits >= 32 { self[i] } else { self[i] & ((1 << bits) - 1) };

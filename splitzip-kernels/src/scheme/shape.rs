@@ -1,0 +1,91 @@
+//! What coding a chunk gives, and how long its variable part is.
+
+use super::Scheme;
+use crate::tile::{Mask, Program, Tile, map};
+
+/// A coded chunk in registers.
+#[derive(Clone, Copy)]
+pub struct Coded<S: Scheme> {
+    /// Codes of the first level.
+    pub codes: Tile<S::Codes>,
+    /// Codes of the second level, where they are marked.
+    pub second: Tile<S::Second>,
+    /// Codes of the third level, where the second is marked.
+    pub third: Tile<S::Third>,
+    /// The elements that have a code of the second level.
+    pub marked: Mask,
+    /// The elements that have a code of the third level.
+    pub twice_marked: Mask,
+    /// The elements that have none at all.
+    pub escaped: Mask,
+}
+
+/// Where things lie in a variable part: a base, bits of the second level, of the third, escapes.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// Lanes before each: elements marked, twice marked, escaped. See [`Shape::before`].
+    counts: Tile<u32>,
+    /// Elements with a code of the second level.
+    pub marked: u32,
+    /// Elements with a code of the third level.
+    pub twice_marked: u32,
+    /// Escapes.
+    pub escaped: u32,
+    /// The bit where the second level starts.
+    pub second_at: u32,
+    /// The bit where the third level starts.
+    pub third_at: u32,
+    /// The bit where escapes start.
+    pub escapes_at: u32,
+    /// Words of it all.
+    pub words: u32,
+}
+
+impl Shape {
+    /// The shape of a part with `base` bits of base, levels of `second` and `third` bits, escapes of `escape` bits.
+    ///
+    /// One scan counts all three: 11 + 11 + 10 bits. 1024 escapes overflow the last field, so their total is counted again.
+    #[inline(always)]
+    pub fn of<S: Scheme, const LEVEL: u32>(
+        program: &Program,
+        coded: &Coded<S>,
+        base: u32,
+        [second, third]: [u32; 2],
+        escape: u32,
+    ) -> Shape {
+        let masks = (&coded.marked, &coded.twice_marked, &coded.escaped);
+        let counts = map(masks, |(m, t, e)| m.count_ones() | t.count_ones() << 11 | e.count_ones() << 22);
+        let (counts, total) = program.scan(&counts);
+        let escaped = program.count(&coded.escaped);
+        Shape::with_totals(counts, total & 0x7ff, total >> 11 & 0x7ff, escaped, base, [second, third], escape)
+    }
+
+    /// The shape for known totals.
+    #[inline(always)]
+    pub fn with_totals(
+        counts: Tile<u32>,
+        marked: u32,
+        twice_marked: u32,
+        escaped: u32,
+        base: u32,
+        [second, third]: [u32; 2],
+        escape: u32,
+    ) -> Shape {
+        let third_at = base + second * marked;
+        let escapes_at = (third_at + third * twice_marked).div_ceil(8) * 8;
+        let words = (escapes_at + escape * escaped).div_ceil(32);
+        Shape { counts, marked, twice_marked, escaped, second_at: base, third_at, escapes_at, words }
+    }
+
+    /// Escapes in the lanes before each, where nothing else was counted.
+    #[inline(always)]
+    pub fn plain_counts(&self) -> Tile<u32> {
+        self.counts
+    }
+
+    /// Elements in the lanes before each: marked (level 0), twice marked (1), escaped (2).
+    #[inline(always)]
+    pub fn before<const LEVEL: u32>(&self, level: u32) -> Tile<u32> {
+        map(&self.counts, |c| c >> (11 * level) & if level == 2 { 0x3ff } else { 0x7ff })
+    }
+}

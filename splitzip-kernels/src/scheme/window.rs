@@ -1,0 +1,414 @@
+//! Window schemes: an exponent is coded as its distance to the low end of a window.
+//!
+//! The window needs no calibration: it lies so that the mean exponent of the chunk (or of the channel) has the shortest code. All of
+//! coding is done on the four bit planes of 32 distances, so that every plane of every code is one instruction. Zeros would spoil the mean: a chunk with
+//! many escapes is tried again without them (`docs/format.md`, section 4), which plain data never pays for.
+
+use super::w4::exponent_at;
+use super::{Coded, DECODE_PART, Ladder, Scheme, Shape};
+use crate::arch::{add_min_halves, odd_bytes, sum_bytes, zip_bytes_high, zip_bytes_low};
+use crate::dtype::{Dtype, exponent_bytes};
+use crate::launch::Argument;
+use crate::stream::{MODE_CODED, MODE_ZEROS};
+use crate::tile::bits::{from_planes, planes, transpose, unweave, weave, zero_bytes};
+use crate::tile::{ChannelBases, Chunk, InChunk, Nothing, Part, Parts, Program, Slot, Tile, Words, count_before, map, patch};
+use crate::unroll;
+use core::marker::PhantomData;
+
+/// A window scheme: a ladder, with a base per chunk or (`CHANNEL`) per channel.
+#[derive(Clone, Copy, Debug)]
+pub struct Window<L, const CHANNEL: bool>(PhantomData<L>);
+
+/// Where the window of a chunk lies.
+#[derive(Clone, Copy)]
+pub struct Base {
+    /// Its low end, if it is one for all elements.
+    low: u32,
+    /// Whether exponent 0 has a code of its own.
+    zeros: bool,
+    /// Channel bases, and the number of channels; otherwise nobody looks.
+    bases: Option<ChannelBases>,
+    channels: u32,
+}
+
+impl Base {
+    /// Is it in the chunk's variable part?
+    #[inline(always)]
+    fn is_stored(self) -> bool {
+        self.bases.is_none()
+    }
+}
+
+/// What a window scheme is given: nothing, or channel bases.
+pub trait Given: Argument {
+    #[doc(hidden)]
+    fn bases(self) -> Option<ChannelBases>;
+}
+
+impl Given for Nothing {
+    #[inline(always)]
+    fn bases(self) -> Option<ChannelBases> {
+        None
+    }
+}
+
+impl Given for ChannelBases {
+    #[inline(always)]
+    fn bases(self) -> Option<ChannelBases> {
+        Some(self)
+    }
+}
+
+/// The low end of a window of `values` values in which a mean exponent gets number `mean_value`.
+#[inline(always)]
+pub fn low_of<D: Dtype>(mean: u32, mean_value: u32, values: u32) -> u32 {
+    if D::EXPONENT_BITS < 8 {
+        mean.wrapping_sub(mean_value) & ((1 << D::EXPONENT_BITS) - 1)
+    } else {
+        mean.saturating_sub(mean_value).min(255 - values)
+    }
+}
+
+/// The largest low end that there is.
+const fn limit<D: Dtype, L: Ladder>() -> u32 {
+    if D::EXPONENT_BITS < 8 { (1 << D::EXPONENT_BITS) - 1 } else { 255 - L::VALUES }
+}
+
+/// Four bytes a word, each with an exponent in its top bits.
+#[inline(always)]
+fn top_bytes<D: Dtype>(spread: [u32; 16]) -> [u32; 8] {
+    let mut out = [0; 8];
+    unroll!(i < 8 => {
+        out[i] = odd_bytes(spread[2 * i], spread[2 * i + 1]);
+        if D::EXPONENT_BITS < 8 {
+            out[i] &= exponent_bytes::<D>() << (8 - D::EXPONENT_BITS);
+        }
+    });
+    out
+}
+
+/// The sum of a lane's exponents.
+#[inline(always)]
+fn sum_of_lane<D: Dtype>(spread: [u32; 16]) -> u32 {
+    let (bytes, mut sum) = (top_bytes::<D>(spread), 0);
+    unroll!(i < 8 => sum = sum_bytes(bytes[i], sum));
+    sum >> (8 - D::EXPONENT_BITS)
+}
+
+/// The sum of the exponents of a chunk. A short one is filled up with its first element, whose exponents are taken out again.
+#[inline(always)]
+fn sum_of_chunk<D: Dtype, const LEVEL: u32>(
+    program: &Program,
+    chunk: &Chunk,
+    spread: &Tile<[u32; 16]>,
+    first: u32,
+) -> u32 {
+    let sum = program.sum(&map(spread, |s| sum_of_lane::<D>(s)));
+    let exponent = first >> D::MANTISSA_BITS & ((1 << D::EXPONENT_BITS) - 1);
+    sum - (1024 - chunk.valid) * exponent
+}
+
+/// The bit planes of the values, from exponents and what to add to each (the low end, negated) at the top of halves.
+#[inline(always)]
+fn values<D: Dtype, L: Ladder>(spread: [u32; 16], add: impl Fn(usize) -> u32) -> [u32; 4] {
+    let shift = 16 - D::EXPONENT_BITS;
+    let limit = (L::VALUES << shift | ((1 << shift) - 1)) * 0x0001_0001;
+    let mut out = [0; 8];
+    unroll!(i < 8 => {
+        let (a, b) = (add_min_halves(spread[2 * i], add(2 * i), limit), add_min_halves(spread[2 * i + 1], add(2 * i + 1), limit));
+        out[i] = odd_bytes(a, b) >> (8 - D::EXPONENT_BITS)
+    });
+    transpose(weave(out))
+}
+
+/// Four bytes, each negated.
+#[inline(always)]
+fn negated_bytes(x: u32) -> u32 {
+    const HIGH: u32 = 0x8080_8080;
+    (HIGH - (x & !HIGH)) ^ (!x & HIGH)
+}
+
+/// Planes of values in which exponent 0 has a code: see `docs/format.md`, section 4. `zeros` are the elements with exponent 0.
+#[inline(always)]
+fn with_zeros<L: Ladder>(v: [u32; 4], zeros: u32) -> [u32; 4] {
+    let equal = |value: u32| {
+        let mut all = !zeros;
+        unroll!(j < 4 => all &= if value >> j & 1 != 0 { v[j] } else { !v[j] });
+        all
+    };
+    let (lowest, displaced) = (equal(0), equal(L::ZERO));
+    let mut out = v;
+    unroll!(j < 4 => {
+        out[j] &= !(lowest | displaced | zeros);
+        if L::VALUES >> j & 1 != 0 { out[j] |= lowest }
+        if L::ZERO >> j & 1 != 0 { out[j] |= zeros }
+    });
+    out
+}
+
+/// The way back: planes of distances, and the elements with exponent 0.
+#[inline(always)]
+fn without_zeros<L: Ladder>(v: [u32; 4]) -> ([u32; 4], u32) {
+    let equal = |value: u32| {
+        let mut all = !0;
+        unroll!(j < 4 => all &= if value >> j & 1 != 0 { v[j] } else { !v[j] });
+        all
+    };
+    let (zeros, lowest) = (equal(L::ZERO), equal(0));
+    let mut out = v;
+    unroll!(j < 4 => if L::ZERO >> j & 1 != 0 { out[j] |= lowest });
+    (out, zeros)
+}
+
+impl<L: Ladder, const CHANNEL: bool> Window<L, CHANNEL> {
+    /// Values that have a code.
+    pub const VALUES: u32 = L::VALUES;
+    /// The value of the mean exponent.
+    pub const MEAN: u32 = L::MEAN;
+    const LEVELS: [u32; 2] = [L::Second::COUNT, L::Third::COUNT];
+}
+
+macro_rules! window_scheme { ($channel:literal, $name:ident, $given:ty) => {
+impl<L: Ladder> Scheme for Window<L, $channel> {
+    const NAME: &'static str = L::$name;
+    const CODE_BITS: u32 = L::Codes::COUNT;
+    const PACKED: bool = false;
+    const ENCODE_SHARED: u32 = Part::BYTES;
+    const DECODE_SHARED: u32 = DECODE_PART + Part::BYTES;
+    type Codes = L::Codes;
+    type Second = L::Second;
+    type Third = L::Third;
+    type Given = $given;
+    type Known = $given;
+    type Book = Base;
+
+    #[inline(always)]
+    fn stage(_: &Program, given: $given) -> Base {
+        Base { low: 0, zeros: false, bases: given.bases(), channels: 0 }
+    }
+
+    #[inline(always)]
+    fn first_book<D: Dtype, const LEVEL: u32>(
+        program: &Program,
+        chunk: &Chunk,
+        staged: Base,
+        channels: u32,
+        spread: &Tile<[u32; 16]>,
+        first: u32,
+    ) -> Base {
+        if $channel {
+            return Base { channels, ..staged };
+        }
+        let sum = sum_of_chunk::<D, LEVEL>(program, chunk, spread, first);
+        let mean = if chunk.is_whole() { sum >> 10 } else { sum / chunk.valid.max(1) };
+        Base { low: low_of::<D>(mean, L::MEAN, L::VALUES), ..staged }
+    }
+
+    #[inline(always)]
+    fn code<D: Dtype, const LEVEL: u32>(
+        _: &Program,
+        chunk: &Chunk,
+        book: Base,
+        spread: &Tile<[u32; 16]>,
+    ) -> Coded<Self> {
+        let values = match book.bases {
+            Some(bases) => {
+                let lows = bases.of(chunk, book.channels);
+                map((spread, &lows), |(s, lows)| {
+                    // A base of 0 to 31 (255) to the top 5 (8) bits of a half, negated there.
+                    let add = |i: usize| {
+                        let bytes = negated_bytes(lows[i / 2] << (8 - D::EXPONENT_BITS));
+                        if i % 2 == 0 { zip_bytes_low(0, bytes) } else { zip_bytes_high(0, bytes) }
+                    };
+                    values::<D, L>(s, add)
+                })
+            }
+            None => {
+                let add = (book.low.wrapping_neg() << (16 - D::EXPONENT_BITS) & 0xffff) * 0x0001_0001;
+                map(spread, |s| values::<D, L>(s, |_| add))
+            }
+        };
+        let values = if book.zeros {
+            map((&values, spread), |(v, s)| with_zeros::<L>(v, zero_bytes(top_bytes::<D>(s))))
+        } else {
+            values
+        };
+        let (codes, second, third, masks) = map(&values, |v| L::climb(v));
+        let mask = |i: usize| chunk.within(&masks.slot(i));
+        Coded { codes, second, third, marked: mask(0), twice_marked: mask(1), escaped: mask(2) }
+    }
+
+    #[inline(always)]
+    fn is_bad(shape: &Shape, raw: u32) -> bool {
+        shape.escaped >= L::MANY_ESCAPES || shape.words >= raw
+    }
+
+    #[inline(always)]
+    fn second_book<D: Dtype, const LEVEL: u32>(
+        program: &Program,
+        chunk: &Chunk,
+        book: Base,
+        spread: &Tile<[u32; 16]>,
+        first: u32,
+    ) -> Base {
+        let zeros = chunk.within(&map(spread, |s| zero_bytes(top_bytes::<D>(s))));
+        let zeros = program.count(&zeros);
+        let sum = sum_of_chunk::<D, LEVEL>(program, chunk, spread, first);
+        let others = chunk.valid - zeros;
+        let mean = sum / others.max(1);
+        let zeros = $channel || zeros * 16 >= chunk.valid;
+        Base { low: low_of::<D>(mean, L::MEAN, L::VALUES), zeros, bases: None, ..book }
+    }
+
+    #[inline(always)]
+    fn shape<D: Dtype>(program: &Program, book: Base, coded: &Coded<Self>) -> Shape {
+        let base = if book.is_stored() { 8 } else { 0 };
+        Shape::of::<Self, 0>(program, coded, base, Self::LEVELS, D::EXPONENT_BITS)
+    }
+
+    #[inline(always)]
+    fn mode(book: Base) -> u32 {
+        if book.zeros { MODE_ZEROS } else { MODE_CODED }
+    }
+
+    #[inline(always)]
+    fn write<D: Dtype, const LEVEL: u32>(
+        program: &Program,
+        book: Base,
+        coded: &Coded<Self>,
+        shape: &Shape,
+        input: InChunk<D::Words>,
+        slot: Slot,
+    ) {
+        let part = Part::new(program, 0);
+        part.clear(program, shape.words, if book.is_stored() { book.low } else { 0 });
+        if L::Second::COUNT != 0 {
+            let second = map((&coded.second, &coded.marked), |(s, m)| s.compact(m));
+            let (before, at) = (shape.before::<LEVEL>(0), shape.second_at);
+            part.put_bits(&map(&before, |b| at + b), shape.marked, &second);
+        }
+        if L::Third::COUNT != 0 {
+            let third = map((&coded.third, &coded.twice_marked), |(t, m)| t.compact(m));
+            let (before, at) = (shape.before::<LEVEL>(1), shape.third_at);
+            part.put_bits(&map(&before, |b| at + b), shape.twice_marked, &third);
+        }
+        if shape.escaped != 0 {
+            let before = shape.before::<LEVEL>(2);
+            part.put_numbers(program, shape.escapes_at, D::EXPONENT_BITS, &coded.escaped, &before, |element| {
+                exponent_at::<D>(input, element)
+            });
+        }
+        part.store(program, slot, shape.words);
+    }
+
+    #[inline(always)]
+    fn raw_codes(exponents: [u32; 8]) -> L::Codes {
+        let planes = planes(exponents);
+        L::Codes::from_fn(|i| planes[i as usize & 7])
+    }
+
+    #[inline(always)]
+    fn low_bits(codes: L::Codes) -> [u32; 8] {
+        let mut planes = [0; 8];
+        unroll!(i < 4 => if (i as u32) < L::Codes::COUNT { planes[i] = codes.word(i) });
+        from_planes(planes)
+    }
+
+    #[inline(always)]
+    fn decode_alone<D: Dtype, const LEVEL: u32>(
+        _: &Program,
+        _: $given,
+        codes: &Tile<L::Codes>,
+    ) -> Tile<[u32; 8]> {
+        map(codes, |_| [0; 8]) // a window chunk always has a variable part, but for the empty one of a channel
+    }
+
+    #[inline(always)]
+    fn decode<D: Dtype, const LEVEL: u32>(
+        program: &Program,
+        chunk: &Chunk,
+        known: $given,
+        channels: u32,
+        codes: &Tile<L::Codes>,
+        _: &Tile<[u32; 8]>,
+        mode: u32,
+        from: Parts,
+        length: u32,
+    ) -> (Tile<[u32; 8]>, bool) {
+        let zeros = mode == MODE_ZEROS;
+        let bases = if zeros { None } else { known.bases() };
+        let base_bits = if bases.is_some() { 0 } else { 8 };
+        let part = Part::new(program, DECODE_PART);
+        part.load(program, from, length);
+        let low = part.first_byte();
+        let mut ok = bases.is_some() || (length != 0 && low <= limit::<D, L>());
+
+        // Each level says how long the next one is; a part that ends before its levels do is damaged.
+        let marked = chunk.within(&map(codes, |c| L::marked(c)));
+        let (before, total) = count_before(program, &marked);
+        let third_at = base_bits + L::Second::COUNT * total;
+        ok &= third_at <= length * 32;
+        let (before, marked_total) = if ok { (before, total) } else { (map(&before, |_| 0), 0) };
+        let second = if L::Second::COUNT != 0 {
+            let bits = part.bits::<L::Second>(&map(&before, |b| base_bits + b), marked_total);
+            map((&bits, &marked), |(b, m)| b.expand(m))
+        } else {
+            map(codes, |_| L::Second::from_fn(|_| 0))
+        };
+        let twice_marked = map((&second, &marked), |(s, m)| L::twice_marked(s, m));
+        let (third, twice_total) = if L::Third::COUNT != 0 {
+            let (before, total) = count_before(program, &twice_marked);
+            let inside = ok && third_at + L::Third::COUNT * total <= length * 32;
+            ok = inside;
+            let (before, at) = if inside { (before, third_at) } else { (map(&before, |_| 0), 0) };
+            let bits = part.bits::<L::Third>(&map(&before, |b| at + b), if inside { total } else { 0 });
+            (map((&bits, &twice_marked), |(b, m)| b.expand(m)), total)
+        } else {
+            (map(codes, |_| L::Third::from_fn(|_| 0)), 0)
+        };
+
+        let masks = map((&marked, &twice_marked), |(m, t)| [m, t]);
+        let (values, escaped) = map((codes, &second, &third, &masks), |(c, s, t, [m, tm])| L::descend(c, s, t, m, tm));
+        let escaped = chunk.within(&escaped);
+        let (before, escapes) = count_before(program, &escaped);
+        let shape = Shape::with_totals(before, total, twice_total, escapes, base_bits, Self::LEVELS, D::EXPONENT_BITS);
+        ok &= shape.words == length;
+
+        let (values, zero) = match zeros {
+            true => map(&values, |v| without_zeros::<L>(v)),
+            false => (values, map(&escaped, |_| 0u32)),
+        };
+        let exponents = match bases {
+            Some(bases) => map((&values, &bases.of(chunk, channels)), |(v, lows)| {
+                let mut out = unweave(transpose(v));
+                unroll!(i < 8 => out[i] = out[i].wrapping_add(lows[i]));
+                out
+            }),
+            None => map(&values, |v| {
+                let mut out = unweave(transpose(v));
+                unroll!(i < 8 => out[i] = out[i].wrapping_add(low * 0x0101_0101));
+                out
+            }),
+        };
+        // Rare: zeros of a chunk that has a code for them, escapes.
+        let exponents = if zeros {
+            map((&exponents, &zero), |(e, z)| {
+                let (keep, mut out) = (unweave(transpose([!z; 4])), e);
+                unroll!(i < 8 => out[i] &= (keep[i] & 0x0101_0101) * 255);
+                out
+            })
+        } else {
+            exponents
+        };
+        let exponents = if ok && escapes != 0 {
+            let at = shape.escapes_at;
+            patch(program, &exponents, &escaped, &before, |rank| part.number(at + rank * D::EXPONENT_BITS, D::EXPONENT_BITS))
+        } else {
+            exponents
+        };
+        (exponents, ok)
+    }
+}
+} }
+window_scheme!(false, NAME, Nothing);
+window_scheme!(true, CHANNEL_NAME, ChannelBases);
