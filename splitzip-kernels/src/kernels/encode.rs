@@ -19,7 +19,7 @@ use crate::tile::{Chunk, Directory, Fill, In, InChunk, Out, Program, Slots, Tail
 #[kernel(
     dtype = [Bf16, Fp16, E4m3, E5m2], scheme = [W4, W3, W2x3, W2x2x3, W3Channel, W2x3Channel, W2x2x3Channel], except = [(E4m3, W4)],
     warps = 16,
-    blocks = 3,
+    blocks = 2,
     shared = S::ENCODE_SHARED,
     block_shared = 64
 )]
@@ -42,50 +42,59 @@ pub fn encode<D: Dtype, S: Scheme>(
     // A program without a chunk still counts: its block adds up what all have written.
     if chunk.valid != 0 {
         let input = words.chunk(program, &chunk, Fill::FirstElement, TailArea::Words);
-        let elements = input.load();
-        let staged = S::stage(program, given);
-        let (low, high) = map(&elements, D::split);
-        residuals.store(program, &chunk, TailArea::Residuals, &low);
-        upper_residuals.store(program, &chunk, TailArea::UpperResiduals, &high);
-
-        // A chunk of equal elements differs from its first one nowhere; nearly all others do so in the first word of a lane.
-        let first = program.pick(&map(&elements, D::first), 0);
-        let suspicious = !program.any(&map(&elements, |e| D::first_differences(e, first)));
-
-        let spread = map(&elements, D::spread);
-        let mut book = S::first_book::<D, LEVEL>(program, &chunk, staged, channels, &spread, first);
-        let mut coded = S::code::<D, LEVEL>(program, &chunk, book, &spread);
-        let mut shape = S::shape::<D>(program, book, &coded);
         let (raw, slot) = (raw_words(chunk.valid, D::EXPONENT_BITS - S::CODE_BITS), slots.of(&chunk));
+        let staged = S::stage(program, given);
+        let (mut book, mut other_book) = (staged, staged);
+        let (mut first, mut equal, mut words_before, mut attempt) = (0, false, 0, 0);
+        // One turn for nearly all chunks. A bad one is tried again in another way, and the third turn goes back to the first way.
+        let (coded, shape) = loop {
+            let elements = input.load();
+            let spread = map(&elements, D::spread);
+            if attempt == 0 {
+                let (low, high) = map(&elements, D::split);
+                residuals.store(program, &chunk, TailArea::Residuals, &low);
+                upper_residuals.store(program, &chunk, TailArea::UpperResiduals, &high);
+                // A chunk of equal elements differs from its first one nowhere; nearly all others do so at once.
+                first = program.pick(&map(&elements, D::first), 0);
+                equal = !program.any(&map(&elements, |e| D::first_differences(e, first)));
+                book = S::first_book::<D, LEVEL>(program, &chunk, staged, channels, &spread, first);
+            } else if attempt == 1 {
+                book = S::second_book::<D, LEVEL>(program, &chunk, book, &spread, first);
+            } else {
+                book = other_book;
+            }
+            let coded = S::code::<D, LEVEL>(program, &chunk, book, &spread);
+            let shape = S::shape::<D>(program, book, &coded);
+            if attempt == 0 && equal {
+                equal = is_equal::<D, LEVEL>(program, input, first);
+            }
+            if equal {
+                break (coded, shape);
+            }
+            if attempt == 0 && S::is_bad(&shape, raw) {
+                (other_book, words_before) = (book, shape.words);
+            } else if attempt != 1 || shape.words < words_before {
+                break (coded, shape);
+            }
+            attempt += 1;
+        };
 
-        if suspicious && is_equal::<D, LEVEL>(program, input, first) {
+        if equal {
             slot.store_uniform(first);
             length = 1;
             codes.store(program, &chunk, TailArea::Codes, &coded.codes);
             directory.store_entry(&chunk, 1 | MODE_EQUAL << ENTRY_MODE_SHIFT);
+        } else if shape.words < raw {
+            length = shape.words;
+            codes.store(program, &chunk, TailArea::Codes, &coded.codes);
+            directory.store_entry(&chunk, length | S::mode(book) << ENTRY_MODE_SHIFT);
+            S::write::<D, LEVEL>(program, book, &coded, &shape, input, slot);
         } else {
-            if S::is_bad(&shape, raw) {
-                let spread = map(&input.load(), D::spread);
-                let other_book = S::second_book::<D, LEVEL>(program, &chunk, book, &spread, first);
-                let other = S::code::<D, LEVEL>(program, &chunk, other_book, &spread);
-                let other_shape = S::shape::<D>(program, other_book, &other);
-                if other_shape.words < shape.words {
-                    (book, coded, shape) = (other_book, other, other_shape);
-                }
-            }
-            if shape.words < raw {
-                length = shape.words;
-                codes.store(program, &chunk, TailArea::Codes, &coded.codes);
-                directory.store_entry(&chunk, length | S::mode(book) << ENTRY_MODE_SHIFT);
-                S::write::<D, LEVEL>(program, book, &coded, &shape, input, slot);
-            } else {
-                length = raw;
-                let exponents = map(&input.load(), D::exponents);
-                let low = map(&exponents, |e| S::raw_codes(e));
-                codes.store(program, &chunk, TailArea::Codes, &low);
-                directory.store_entry(&chunk, raw | MODE_RAW << ENTRY_MODE_SHIFT);
-                slot.store_raw::<D, S, LEVEL>(program, &chunk, &exponents);
-            }
+            length = raw;
+            let low = map(&input.load(), |e| S::raw_codes(D::exponents(e)));
+            codes.store(program, &chunk, TailArea::Codes, &low);
+            directory.store_entry(&chunk, raw | MODE_RAW << ENTRY_MODE_SHIFT);
+            slot.store_raw::<D, S, LEVEL>(program, &chunk, &map(&input.load(), D::exponents));
         }
     }
     totals.add(program, groups(chunks.elements), &chunk, length);

@@ -19,43 +19,38 @@ use core::marker::PhantomData;
 #[derive(Clone, Copy, Debug)]
 pub struct Window<L, const CHANNEL: bool>(PhantomData<L>);
 
-/// Where the window of a chunk lies.
+/// Where the window of a chunk lies. (Words only: a `bool` or an `Option` leaves holes in the struct, and a copy of it in local memory.)
 #[derive(Clone, Copy)]
 pub struct Base {
     /// Its low end, if it is one for all elements.
     low: u32,
-    /// Whether exponent 0 has a code of its own.
-    zeros: bool,
-    /// Channel bases, and the number of channels; otherwise nobody looks.
-    bases: Option<ChannelBases>,
+    /// Not 0: exponent 0 has a code of its own.
+    zeros: u32,
+    /// Not 0: the low end is the chunk's own, not that of each channel.
+    own: u32,
+    /// Number of channels.
     channels: u32,
-}
-
-impl Base {
-    /// Is it in the chunk's variable part?
-    #[inline(always)]
-    fn is_stored(self) -> bool {
-        self.bases.is_none()
-    }
+    /// Channel bases, if there are any.
+    bases: ChannelBases,
 }
 
 /// What a window scheme is given: nothing, or channel bases.
 pub trait Given: Argument {
     #[doc(hidden)]
-    fn bases(self) -> Option<ChannelBases>;
+    fn bases(self) -> ChannelBases;
 }
 
 impl Given for Nothing {
     #[inline(always)]
-    fn bases(self) -> Option<ChannelBases> {
-        None
+    fn bases(self) -> ChannelBases {
+        ChannelBases::none()
     }
 }
 
 impl Given for ChannelBases {
     #[inline(always)]
-    fn bases(self) -> Option<ChannelBases> {
-        Some(self)
+    fn bases(self) -> ChannelBases {
+        self
     }
 }
 
@@ -184,7 +179,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
 
     #[inline(always)]
     fn stage(_: &Program, given: $given) -> Base {
-        Base { low: 0, zeros: false, bases: given.bases(), channels: 0 }
+        Base { low: 0, zeros: 0, own: !$channel as u32, channels: 0, bases: given.bases() }
     }
 
     #[inline(always)]
@@ -211,25 +206,28 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         book: Base,
         spread: &Tile<[u32; 16]>,
     ) -> Coded<Self> {
-        let values = match book.bases {
-            Some(bases) => {
-                let lows = bases.of(chunk, book.channels);
-                map((spread, &lows), |(s, lows)| {
-                    // A base of 0 to 31 (255) to the top 5 (8) bits of a half, negated there.
-                    let add = |i: usize| {
-                        let bytes = negated_bytes(lows[i / 2] << (8 - D::EXPONENT_BITS));
-                        if i % 2 == 0 { zip_bytes_low(0, bytes) } else { zip_bytes_high(0, bytes) }
-                    };
-                    values::<D, L>(s, add)
-                })
-            }
-            None => {
-                let add = (book.low.wrapping_neg() << (16 - D::EXPONENT_BITS) & 0xffff) * 0x0001_0001;
-                map(spread, |s| values::<D, L>(s, |_| add))
-            }
+        // Before the values: so that no register holds the exponents after them.
+        let zeros = if book.zeros != 0 {
+            map(spread, |s| zero_bytes(top_bytes::<D>(s)))
+        } else {
+            map(spread, |_| 0u32)
         };
-        let values = if book.zeros {
-            map((&values, spread), |(v, s)| with_zeros::<L>(v, zero_bytes(top_bytes::<D>(s))))
+        let values = if $channel && book.own == 0 {
+            let lows = book.bases.of(chunk, book.channels);
+            map((spread, &lows), |(s, lows)| {
+                // A base of 0 to 31 (255) to the top 5 (8) bits of a half, negated there.
+                let add = |i: usize| {
+                    let bytes = negated_bytes(lows[i / 2] << (8 - D::EXPONENT_BITS));
+                    if i % 2 == 0 { zip_bytes_low(0, bytes) } else { zip_bytes_high(0, bytes) }
+                };
+                values::<D, L>(s, add)
+            })
+        } else {
+            let add = (book.low.wrapping_neg() << (16 - D::EXPONENT_BITS) & 0xffff) * 0x0001_0001;
+            map(spread, |s| values::<D, L>(s, |_| add))
+        };
+        let values = if book.zeros != 0 {
+            map((&values, &zeros), |(v, zeros)| with_zeros::<L>(v, zeros))
         } else {
             values
         };
@@ -256,19 +254,19 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         let sum = sum_of_chunk::<D, LEVEL>(program, chunk, spread, first);
         let others = chunk.valid - zeros;
         let mean = sum / others.max(1);
-        let zeros = $channel || zeros * 16 >= chunk.valid;
-        Base { low: low_of::<D>(mean, L::MEAN, L::VALUES), zeros, bases: None, ..book }
+        let zeros = ($channel || zeros * 16 >= chunk.valid) as u32;
+        Base { low: low_of::<D>(mean, L::MEAN, L::VALUES), zeros, own: 1, ..book }
     }
 
     #[inline(always)]
     fn shape<D: Dtype>(program: &Program, book: Base, coded: &Coded<Self>) -> Shape {
-        let base = if book.is_stored() { 8 } else { 0 };
+        let base = if book.own != 0 { 8 } else { 0 };
         Shape::of::<Self, 0>(program, coded, base, Self::LEVELS, D::EXPONENT_BITS)
     }
 
     #[inline(always)]
     fn mode(book: Base) -> u32 {
-        if book.zeros { MODE_ZEROS } else { MODE_CODED }
+        if book.zeros != 0 { MODE_ZEROS } else { MODE_CODED }
     }
 
     #[inline(always)]
@@ -281,7 +279,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         slot: Slot,
     ) {
         let part = Part::new(program, 0);
-        part.clear(program, shape.words, if book.is_stored() { book.low } else { 0 });
+        part.clear(program, shape.words, if book.own != 0 { book.low } else { 0 });
         if L::Second::COUNT != 0 {
             let second = map((&coded.second, &coded.marked), |(s, m)| s.compact(m));
             let (before, at) = (shape.before::<LEVEL>(0), shape.second_at);
@@ -336,12 +334,12 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         length: u32,
     ) -> (Tile<[u32; 8]>, bool) {
         let zeros = mode == MODE_ZEROS;
-        let bases = if zeros { None } else { known.bases() };
-        let base_bits = if bases.is_some() { 0 } else { 8 };
+        let own = !$channel || zeros;
+        let base_bits = if own { 8 } else { 0 };
         let part = Part::new(program, DECODE_PART);
         part.load(program, from, length);
         let low = part.first_byte();
-        let mut ok = bases.is_some() || (length != 0 && low <= limit::<D, L>());
+        let mut ok = !own || (length != 0 && low <= limit::<D, L>());
 
         // Each level says how long the next one is; a part that ends before its levels do is damaged.
         let marked = chunk.within(&map(codes, |c| L::marked(c)));
@@ -378,17 +376,18 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
             true => map(&values, |v| without_zeros::<L>(v)),
             false => (values, map(&escaped, |_| 0u32)),
         };
-        let exponents = match bases {
-            Some(bases) => map((&values, &bases.of(chunk, channels)), |(v, lows)| {
+        let exponents = if $channel && !own {
+            map((&values, &known.bases().of(chunk, channels)), |(v, lows)| {
                 let mut out = unweave(transpose(v));
                 unroll!(i < 8 => out[i] = out[i].wrapping_add(lows[i]));
                 out
-            }),
-            None => map(&values, |v| {
+            })
+        } else {
+            map(&values, |v| {
                 let mut out = unweave(transpose(v));
                 unroll!(i < 8 => out[i] = out[i].wrapping_add(low * 0x0101_0101));
                 out
-            }),
+            })
         };
         // Rare: zeros of a chunk that has a code for them, escapes.
         let exponents = if zeros {

@@ -112,15 +112,19 @@ impl Chunk {
         if self.is_whole() {
             return *mask;
         }
-        generate(|lane| {
-            let (runs, mut exist) = (self.runs(lane), 0);
-            crate::unroll!(g < 4 => {
-                let low = 0x01010101u32 & ((1u64 << (8 * runs[g].min(4))) - 1) as u32;
-                let high = 0x10101010u32 & ((1u64 << (8 * (runs[g].max(4) - 4))) - 1) as u32;
-                exist |= (low | high) << g
-            });
-            mask.at(lane) & exist
-        })
+        generate(|lane| mask.at(lane) & self.exist(lane))
+    }
+
+    /// The bits of a lane's elements that exist.
+    #[inline(always)]
+    pub(crate) fn exist(&self, lane: u32) -> u32 {
+        let (runs, mut exist) = (self.runs(lane), 0);
+        crate::unroll!(g < 4 => {
+            let low = 0x01010101u32 & ((1u64 << (8 * runs[g].min(4))) - 1) as u32;
+            let high = 0x10101010u32 & ((1u64 << (8 * (runs[g].max(4) - 4))) - 1) as u32;
+            exist |= (low | high) << g
+        });
+        exist
     }
 
     /// A packed plane, zero where elements do not exist. (Bit planes are cut off when they are stored.)

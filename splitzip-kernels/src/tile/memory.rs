@@ -92,6 +92,12 @@ impl Extent for ChannelBases {
 memory_arguments! { source [] ChannelBases = ChannelBases; }
 
 impl ChannelBases {
+    /// No bases: nobody asks for any.
+    #[inline(always)]
+    pub(crate) fn none() -> Self {
+        ChannelBases(core::ptr::null())
+    }
+
     /// The bases of the elements of a chunk, a byte each, in the order of the elements of each run.
     #[inline(always)]
     pub fn of(self, chunk: &Chunk, channels: u32) -> Tile<[u32; 8]> {
@@ -708,16 +714,16 @@ impl Parts {
                 high
             });
         }
-        let (whole, valid) = (chunk.is_whole(), chunk.valid);
+        let whole = chunk.is_whole();
         let high = generate(|lane| {
-            let mut out = [0; 8];
+            let (mut out, exist) = ([0; 8], chunk.exist(lane));
             crate::unroll!(i < 8 => if i as u32 >= S::CODE_BITS && (i as u32) < D::EXPONENT_BITS {
                 let plane = i as u32 - S::CODE_BITS;
                 out[i] = if whole {
                     self.word(plane * 32 + lane)
                 } else {
                     // SAFETY: the part has the words of so many elements.
-                    unsafe { short::from_element_order(self.0, bits, valid, lane, plane) }
+                    unsafe { short::from_element_order(self.0, bits, exist, lane, plane) }
                 }
             });
             out

@@ -50,9 +50,11 @@ impl<W: Words> In<W> {
         }
         // SAFETY: the launcher has checked the length.
         let p = unsafe { self.0.add(chunk.index as usize * W::CHUNK_BYTES as usize) };
-        let valid = chunk.valid;
-        // SAFETY: so many elements exist.
-        generate(|lane| W::from_fn(|plane| unsafe { short::from_element_order(p, W::COUNT, valid, lane, plane) }))
+        generate(|lane| {
+            let exist = chunk.exist(lane);
+            // SAFETY: so many elements exist.
+            W::from_fn(|plane| unsafe { short::from_element_order(p, W::COUNT, exist, lane, plane) })
+        })
     }
 
     /// The chunk, still in memory. Of a short one, a copy in `area` of its tail. (Packed planes only.)

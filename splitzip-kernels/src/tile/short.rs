@@ -5,22 +5,22 @@
 use super::Chunk;
 use crate::arch;
 
-/// Word `plane` of a lane, from `valid` elements of `bits` bits in element order at `from`.
+/// Word `plane` of a lane, from the elements that `exist` (bits of the lane's mask), `bits` bits each, in element order at `from`.
+///
+/// The loop ends where `exist` does, so that no compiler unrolls it: written out, it was two thirds of a decoder.
 ///
 /// # Safety
-/// `from` is valid for `valid * bits` bits.
+/// `from` is valid for the bits of all elements that exist.
 #[inline(always)]
-pub(super) unsafe fn from_element_order(from: *const u8, bits: u32, valid: u32, lane: u32, plane: u32) -> u32 {
-    let (mut word, mut bit) = (0, 0);
-    while bit < 32 {
-        let element = Chunk::element(lane, bit);
-        if element < valid {
-            let at = element * bits + plane;
-            // SAFETY: the element exists.
-            let byte = unsafe { arch::load8(from.add((at >> 3) as usize)) };
-            word |= (byte >> (at & 7) & 1) << bit;
-        }
-        bit += 1;
+pub(super) unsafe fn from_element_order(from: *const u8, bits: u32, exist: u32, lane: u32, plane: u32) -> u32 {
+    let (mut word, mut left) = (0, exist);
+    while left != 0 {
+        let bit = left.trailing_zeros();
+        let at = Chunk::element(lane, bit) * bits + plane;
+        // SAFETY: the element exists.
+        let byte = unsafe { arch::load8(from.add((at >> 3) as usize)) };
+        word |= (byte >> (at & 7) & 1) << bit;
+        left &= left - 1;
     }
     word
 }
