@@ -48,3 +48,8 @@ pub use format::{Flags, Frame, FrameSpec, Layout, TensorSpec};
 pub use reference::Reference;
 pub use sample::{SAMPLED_CHUNKS, sampled_chunks};
 pub use scheme::{Bases, Scheme};
+
+/// The example of the README, compiled and run by the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
