@@ -20,7 +20,7 @@ pub fn residuals<D: Dtype>(
         return;
     }
     let elements = words.chunk(program, &chunk, Fill::Zeros, TailArea::Words).load();
-    residuals.store(program, &chunk, TailArea::Residuals, &map(&elements, D::split));
+    residuals.store(program, &chunk, TailArea::Residuals, &map(&elements, D::split).0);
 }
 
 fn run(words: &[u8], out: &mut [u8], tail: &mut [u8]) -> Result<(), ArgumentError> {
