@@ -50,7 +50,7 @@
 //! | key | value | |
 //! | --- | --- | --- |
 //! | `warps` | a number, 1 to 32 | warps of a block; each runs one program |
-//! | `blocks` | a number, 1 to 32 | blocks that must fit on a multiprocessor; bounds the registers. `warps` x `blocks` is at most 64 |
+//! | `blocks` | a `u32`, 1 to 32, may use `D` and `S` | blocks that must fit on a multiprocessor; bounds the registers. `warps` x `blocks` is at most 64 |
 //! | `dtype` | a list of types | what `D: Dtype` stands for |
 //! | `scheme` | a list of types | what `S: Scheme` stands for |
 //! | `except` | a list of pairs | members that the product of the lists has and the kernel has not |
@@ -80,9 +80,12 @@
 //! memory that is written, a number; no reference, slice or pointer, for the launcher could not check their lengths, and nothing
 //! with a lifetime. Documentation at a parameter moves to the field; no other attribute may stand there.
 //!
-//! **Paths.** Types of the signature, `shared` and `block_shared` are looked up in the module of the kernel, which has everything that the
+//! **Paths.** Types of the signature, `blocks`, `shared` and `block_shared` are looked up in the module of the kernel, which has everything that the
 //! module around it has. So no path starts with `self` or `super`, and a type called `Arguments` or `Member` needs a
 //! path that starts with `crate`.
+//!
+//! **Blocks.** A number is checked where it stands. An expression (`S::ENCODE_BLOCKS`, `decode_blocks::<D, S>()`) is a constant of
+//! each member, and keeps the same bounds for every member; it is checked when the crate is compiled for a host.
 //!
 //! **Memory.** `warps` x `shared` + `block_shared` is at most 48 KiB for every member.
 //!

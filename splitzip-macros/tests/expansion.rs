@@ -36,6 +36,28 @@ mod kernels {
         codes.store(program, word - (D::EXPONENT_BITS - S::CODE_BITS) as u8 + flags as u8);
     }
 
+    /// What fits differs from member to member.
+    const fn decode_blocks<D: Dtype, S: Scheme>() -> u32 {
+        D::EXPONENT_BITS - S::CODE_BITS
+    }
+
+    #[kernel(dtype = [Bf16], scheme = [W3, W4], warps = 8, blocks = decode_blocks::<D, S>())]
+    pub fn decode<D: Dtype, S: Scheme>(
+        program: &Program,
+        chunks: Chunks,
+        codes: In<S::Codes>,
+        words: Out<D::Words>,
+    ) {
+        let _ = chunks;
+        words.store(program, codes.load(program));
+    }
+
+    #[kernel(scheme = [W3, W4], warps = 8, blocks = S::ENCODE_BLOCKS)]
+    pub fn pack<S: Scheme>(program: &Program, chunks: Chunks, codes: Out<S::Codes>) {
+        let _ = chunks;
+        codes.store(program, 0);
+    }
+
     #[kernel(dtype = [Bf16], warps = 1, blocks = 32)]
     pub fn copy<D: Dtype>(program: &Program, chunks: Chunks, raw: In<D::Words>, program_: Out<D::Words>) {
         let _ = chunks;
@@ -61,7 +83,7 @@ mod kernels {
 }
 
 use dtype::{Bf16, E4m3};
-use kernels::{copy, encode, fill};
+use kernels::{copy, decode, encode, fill, pack};
 use launch::{ArgumentError, Chunks, Kind, Source, Target};
 use scheme::{W3, W4};
 
@@ -82,6 +104,15 @@ fn entries_are_described() {
     let entry = <() as fill::Member>::ENTRY;
     assert_eq!((entry.name, entry.dtype, entry.scheme, entry.shared_bytes), ("fill", None, None, 32));
     assert_eq!(entry.parameters[5].name, "type");
+}
+
+#[test]
+fn blocks_may_differ_between_members() {
+    let blocks =
+        |entries: &[&launch::Entry]| entries.iter().map(|entry| entry.min_blocks).collect::<Vec<_>>();
+    assert_eq!(blocks(decode::ENTRIES), [5, 4]);
+    assert_eq!(blocks(pack::ENTRIES), [8, 6]);
+    assert_eq!(blocks(copy::ENTRIES), [32]);
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn entry(kernel: &Kernel, member: &Member) -> TokenStream {
     let (tuple, types, kernel_name) = (tuple(member.types()), member.types(), &kernel.name);
     let entry = format_ident!("{}", member.entry(&kernel.name));
     let program = &kernel.program.r#type;
-    let (warps, threads, blocks) = (kernel.warps, kernel.warps * 32, kernel.blocks);
+    let (warps, threads) = (kernel.warps, kernel.warps * 32);
     let names: Vec<_> =
         (0..kernel.arguments.len()).map(|number| format_ident!("argument_{number}")).collect();
     let parameters = (0..kernel.arguments.len())
@@ -40,7 +40,7 @@ fn entry(kernel: &Kernel, member: &Member) -> TokenStream {
                 ::core::arch::asm!(
                     "// nvptx-builder: threads={threads} min_blocks={blocks} shared={shared}",
                     threads = const #threads,
-                    blocks = const #blocks,
+                    blocks = const <#tuple as __Parameters>::BLOCKS,
                     shared = const #warps * <#tuple as __Parameters>::SHARED + <#tuple as __Parameters>::BLOCK_SHARED,
                     options(nomem, nostack, preserves_flags),
                 );

@@ -2,9 +2,11 @@
 
 use super::tuple;
 use crate::parse::Kernel;
+use crate::parse::attribute::{Blocks, MOST, MOST_WARPS_RESIDENT};
 use crate::parse::member::{Axis, Member, short_name};
 use proc_macro2::{Ident, TokenStream};
 use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
 
 /// Shared memory that a block may have without asking the driver for more.
 const MOST_SHARED: u32 = 48 * 1024;
@@ -66,8 +68,7 @@ fn spoken(members: &[Member]) -> String {
 
 fn implementation(kernel: &Kernel, member: &Member) -> TokenStream {
     let tuple = tuple(member.types());
-    let (entry, name, warps, blocks) =
-        (member.entry(&kernel.name), kernel.plain_name(), kernel.warps, kernel.blocks);
+    let (entry, name, warps) = (member.entry(&kernel.name), kernel.plain_name(), kernel.warps);
     let optional = |member: &Option<Ident>| match member.as_ref().map(short_name) {
         Some(name) => quote!(::core::option::Option::Some(#name)),
         None => quote!(::core::option::Option::None),
@@ -89,7 +90,7 @@ fn implementation(kernel: &Kernel, member: &Member) -> TokenStream {
                 scheme: #scheme,
                 parameters: &[#(#parameters),*],
                 warps: #warps,
-                min_blocks: #blocks,
+                min_blocks: <#tuple as __Parameters>::BLOCKS,
                 shared_bytes: #warps * <#tuple as __Parameters>::SHARED + <#tuple as __Parameters>::BLOCK_SHARED,
             };
             #run
@@ -139,7 +140,8 @@ fn check(kernel: &Kernel, member: &Member) -> TokenStream {
             #sentence
         );
     };
-    let (Some(dtype), Some(scheme)) = (&member.dtype, &member.scheme) else { return shared };
+    let blocks = check_blocks(kernel, member);
+    let (Some(dtype), Some(scheme)) = (&member.dtype, &member.scheme) else { return quote!(#shared #blocks) };
     let (of_dtype, of_scheme) = (of(Axis::Dtype, dtype), of(Axis::Scheme, scheme));
     let sentence = format!(
         "`{entry}` would save nothing: the codes of `{scheme}` are not narrower than the exponents of `{dtype}`; take the pair \
@@ -149,7 +151,23 @@ fn check(kernel: &Kernel, member: &Member) -> TokenStream {
         #[cfg(not(target_arch = "nvptx64"))]
         const _: () = ::splitzip_kernels::scheme::check_member(#of_dtype::EXPONENT_BITS, #of_scheme::CODE_BITS, #sentence);
     };
-    quote!(#shared #pair)
+    quote!(#shared #blocks #pair)
+}
+
+/// What an expression gives keeps the bounds of a number, which has been checked.
+fn check_blocks(kernel: &Kernel, member: &Member) -> TokenStream {
+    let Blocks::Expression(expression) = &kernel.blocks else { return TokenStream::new() };
+    let (tuple, entry) = (tuple(member.types()), member.entry(&kernel.name));
+    let most = MOST.min(MOST_WARPS_RESIDENT / kernel.warps);
+    let sentence = format!(
+        "`blocks` of `{entry}` is the number of blocks that must fit on a multiprocessor at once: with `warps = {}` the expression \
+         must give a number from 1 to {most}, for a multiprocessor holds {MOST} blocks and {MOST_WARPS_RESIDENT} warps",
+        kernel.warps
+    );
+    quote_spanned! {expression.span()=>
+        #[cfg(not(target_arch = "nvptx64"))]
+        const _: () = ::core::assert!(::core::matches!(<#tuple as __Parameters>::BLOCKS, 1..=#most), #sentence);
+    }
 }
 
 /// `<Bf16 as ::splitzip_kernels::dtype::Dtype>`

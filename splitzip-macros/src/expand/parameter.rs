@@ -2,6 +2,7 @@
 
 use super::tuple;
 use crate::parse::Kernel;
+use crate::parse::attribute::Blocks;
 use crate::parse::parameter::Argument;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
@@ -16,14 +17,30 @@ pub fn module_documentation(kernel: &Kernel) -> Vec<String> {
         " | entry | warps in a block | blocks on a multiprocessor |".to_string(),
         " | --- | --- | --- |".to_string(),
     ];
+    let blocks = spoken(&kernel.blocks);
     for member in &kernel.members {
-        lines.push(format!(" | `{}` | {} | {} |", member.entry(&kernel.name), kernel.warps, kernel.blocks));
+        lines.push(format!(" | `{}` | {} | {blocks} |", member.entry(&kernel.name), kernel.warps));
     }
     lines
 }
 
-/// A hidden trait that knows the types of the parameters and the shared memory of a member. It is implemented for all
-/// members at once, so that no type of the source needs to be rewritten.
+/// `8`, or the expression as code, fit for a cell of a table.
+fn spoken(blocks: &Blocks) -> String {
+    match blocks {
+        Blocks::Number(number) => number.to_string(),
+        Blocks::Expression(expression) => {
+            let tokens = expression.to_token_stream().to_string();
+            let tidy =
+                [(" :: ", "::"), ("::< ", "::<"), (" > (", ">("), (" ()", "()"), (" , ", ", "), ("|", "\\|")]
+                    .iter()
+                    .fold(tokens, |text, (from, to)| text.replace(from, to));
+            format!("`{tidy}`")
+        }
+    }
+}
+
+/// A hidden trait that knows the types of the parameters, the blocks and the shared memory of a member. It is implemented
+/// for all members at once, so that no type of the source needs to be rewritten.
 pub fn hidden(kernel: &Kernel) -> TokenStream {
     let (declared, tuple) = (kernel.declared(), kernel.tuple());
     let names: Vec<_> = (0..kernel.arguments.len()).map(|number| kernel.type_name(number)).collect();
@@ -34,17 +51,23 @@ pub fn hidden(kernel: &Kernel) -> TokenStream {
         None => quote!(0),
     };
     let (shared, block_shared) = (bytes(&kernel.shared), bytes(&kernel.block_shared));
+    let blocks = match &kernel.blocks {
+        Blocks::Number(number) => number.to_token_stream(),
+        Blocks::Expression(expression) => expression.to_token_stream(),
+    };
     quote! {
         #[doc(hidden)]
         pub trait __Parameters {
             #(type #names;)*
             type Raw: ::core::marker::Copy;
+            const BLOCKS: u32;
             const SHARED: u32;
             const BLOCK_SHARED: u32;
         }
         impl<#declared> __Parameters for #tuple {
             #(type #names = #types;)*
             type Raw = (#(#raws,)*);
+            const BLOCKS: u32 = #blocks;
             const SHARED: u32 = #shared;
             const BLOCK_SHARED: u32 = #block_shared;
         }

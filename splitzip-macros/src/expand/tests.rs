@@ -71,6 +71,17 @@ fn a_kernel_without_generics() {
 }
 
 #[test]
+fn a_kernel_with_blocks_of_its_members() {
+    snapshot!(pretty(
+        quote!(dtype = [Bf16], scheme = [W4], warps = 8, blocks = decode_blocks::<D, S>() | S::BLOCKS),
+        quote! {
+            /// Decodes a chunk.
+            pub fn decode<D: Dtype, S: Scheme>(program: &Program, chunks: Chunks, codes: In<S::Codes>, words: Out<D::Words>) {}
+        },
+    ));
+}
+
+#[test]
 fn a_fault_keeps_the_function() {
     snapshot!(pretty(
         quote!(warps = 8),

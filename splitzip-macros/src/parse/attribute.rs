@@ -11,9 +11,10 @@ use syn::{Error, Expr, ExprLit, Lit, Result, Token};
 const KEYS: &str =
     "`dtype = [..]`, `scheme = [..]`, `except = [(..), ..]`, `warps`, `blocks`, `shared` and `block_shared`";
 
-/// Threads of a multiprocessor, in warps; and the blocks that it keeps track of.
-const MOST: u32 = 32;
-const MOST_WARPS_RESIDENT: u32 = 64;
+/// Threads of a block, in warps; and the blocks that a multiprocessor keeps track of.
+pub const MOST: u32 = 32;
+/// Threads of a multiprocessor, in warps.
+pub const MOST_WARPS_RESIDENT: u32 = 64;
 
 /// The settings, checked.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub struct Settings {
     /// Warps (programs) in a block.
     pub warps: u32,
     /// Blocks that must fit on a multiprocessor.
-    pub blocks: u32,
+    pub blocks: Blocks,
     /// Shared bytes of a program.
     pub shared: Option<Expr>,
     /// Shared bytes of a block.
@@ -42,6 +43,15 @@ impl Settings {
             Axis::Scheme => self.scheme.as_ref(),
         }
     }
+}
+
+/// `blocks = 8`, or `blocks = S::ENCODE_BLOCKS`.
+#[derive(Debug)]
+pub enum Blocks {
+    /// The same for every member, checked.
+    Number(u32),
+    /// May use the generics: what it gives is checked for each member.
+    Expression(Expr),
 }
 
 /// `dtype = [Bf16, Fp16]`.
@@ -91,7 +101,7 @@ impl Parse for Settings {
                 input.parse::<Token![,]>()?;
             }
         }
-        if let (Some(Ok((span, warps))), Some(Ok((_, blocks)))) = (&read.warps, &read.blocks)
+        if let (Some(Ok((span, warps))), Some(Ok(Blocks::Number(blocks)))) = (&read.warps, &read.blocks)
             && warps * blocks > MOST_WARPS_RESIDENT
         {
             faults.add(Error::new(
@@ -110,7 +120,7 @@ impl Parse for Settings {
             scheme: read.scheme,
             except: read.except,
             warps: warps.map_or(0, |(_, warps)| warps),
-            blocks: blocks.map_or(0, |(_, blocks)| blocks),
+            blocks: blocks.unwrap_or(Blocks::Number(0)),
             shared: read.shared,
             block_shared: read.block_shared,
         })
@@ -124,7 +134,7 @@ struct Read {
     scheme: Option<List>,
     except: Option<Exceptions>,
     warps: Option<Result<(Span, u32)>>,
-    blocks: Option<Result<(Span, u32)>>,
+    blocks: Option<Result<Blocks>>,
     shared: Option<Expr>,
     block_shared: Option<Expr>,
 }
@@ -139,10 +149,10 @@ impl Read {
                 self.warps = Some(number(&key, value, "warps of a block, each of which runs one program"))
             }
             "blocks" => {
-                self.blocks = Some(number(&key, value, "blocks that must fit on a multiprocessor at once"))
+                self.blocks = Some(blocks(&key, value, "blocks that must fit on a multiprocessor at once"))
             }
-            "shared" => self.shared = Some(bytes(value)?),
-            "block_shared" => self.block_shared = Some(bytes(value)?),
+            "shared" => self.shared = Some(expression(value)?),
+            "block_shared" => self.block_shared = Some(expression(value)?),
             _ => return Err(unknown(&key)),
         }
         Ok(())
@@ -183,7 +193,15 @@ fn number(key: &Ident, value: ParseStream<'_>, what: &str) -> Result<(Span, u32)
     }
 }
 
-fn bytes(value: ParseStream<'_>) -> Result<Expr> {
+/// A literal is a number, and keeps its rules here; any other expression is left to the compiler.
+fn blocks(key: &Ident, value: ParseStream<'_>, what: &str) -> Result<Blocks> {
+    if let Ok(Expr::Lit(_)) = value.fork().parse() {
+        return number(key, value, what).map(|(_, number)| Blocks::Number(number));
+    }
+    expression(value).map(Blocks::Expression)
+}
+
+fn expression(value: ParseStream<'_>) -> Result<Expr> {
     let value: Expr = value.parse()?;
     check_paths(value.to_token_stream())?;
     Ok(value)

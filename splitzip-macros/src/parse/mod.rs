@@ -8,7 +8,7 @@ pub mod member;
 pub mod parameter;
 pub mod signature;
 
-use attribute::Settings;
+use attribute::{Blocks, Settings};
 use member::{Axis, Member};
 use parameter::{Argument, Program, is_mentioned};
 use proc_macro2::{Ident, TokenStream};
@@ -31,8 +31,8 @@ pub struct Kernel {
     pub members: Vec<Member>,
     /// Warps (programs) in a block.
     pub warps: u32,
-    /// Blocks that must fit on a multiprocessor.
-    pub blocks: u32,
+    /// Blocks that must fit on a multiprocessor, may use the generics.
+    pub blocks: Blocks,
     /// Shared bytes of a program, may use the generics.
     pub shared: Option<Expr>,
     /// Shared bytes of a block, may use the generics.

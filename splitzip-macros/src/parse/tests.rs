@@ -1,4 +1,5 @@
 use super::Kernel;
+use super::attribute::Blocks;
 use super::signature::function;
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -39,7 +40,7 @@ fn a_kernel_without_generics_has_one_member() {
         ),
     );
     assert_eq!(entries(&kernel), ["seal"]);
-    assert_eq!((kernel.warps, kernel.blocks), (4, 16));
+    assert!(kernel.warps == 4 && matches!(kernel.blocks, Blocks::Number(16)));
     assert!(kernel.shared.is_none() && kernel.block_shared.is_none() && kernel.generics.is_empty());
 }
 
@@ -132,6 +133,31 @@ fn the_bounds_of_warps_and_blocks_are_allowed() {
         assert_eq!(faults(quote!(warps = #warps, blocks = #blocks), item()), [""; 0]);
     }
     assert_eq!(faults(quote!(warps = 32u32, blocks = 3), item()).len(), 1);
+}
+
+#[test]
+fn blocks_may_be_an_expression() {
+    let kernel =
+        kernel(quote!(blocks = decode_blocks::<D, S>(), dtype = [Bf16], scheme = [W4], warps = 32), encode());
+    assert!(matches!(kernel.blocks, Blocks::Expression(_)));
+}
+
+#[test]
+fn an_expression_of_blocks_keeps_the_rules_of_paths_and_literals() {
+    let item = || {
+        quote!(
+            fn copy(program: &Program, grid: Chunks) {}
+        )
+    };
+    let said = faults(quote!(warps = 1, blocks = self::BLOCKS + super::BLOCKS), item());
+    assert!(
+        said.len() == 2 && said.iter().all(|fault| fault.contains("begin the path with `crate`")),
+        "{said:?}"
+    );
+    for literal in [quote!("8"), quote!(8.0), quote!(true), quote!(0)] {
+        let said = faults(quote!(warps = 1, blocks = #literal), item());
+        assert!(said.len() == 1 && said[0].contains("from 1 to 32"), "{said:?}");
+    }
 }
 
 #[test]

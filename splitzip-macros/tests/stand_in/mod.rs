@@ -67,6 +67,7 @@ pub mod scheme {
     pub trait Scheme: Copy + 'static {
         const NAME: &'static str;
         const CODE_BITS: u32;
+        const ENCODE_BLOCKS: u32;
         type Codes: Copy;
     }
     #[derive(Clone, Copy)]
@@ -76,11 +77,13 @@ pub mod scheme {
     impl Scheme for W3 {
         const NAME: &'static str = "w3";
         const CODE_BITS: u32 = 3;
+        const ENCODE_BLOCKS: u32 = 8;
         type Codes = u8;
     }
     impl Scheme for W4 {
         const NAME: &'static str = "w4";
         const CODE_BITS: u32 = 4;
+        const ENCODE_BLOCKS: u32 = 6;
         type Codes = u8;
     }
     pub const fn check_member(exponent_bits: u32, code_bits: u32, sentence: &'static str) {
