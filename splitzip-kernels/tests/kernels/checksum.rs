@@ -1,7 +1,7 @@
 //! `checksum` and `seal` beside section 7 of `docs/format.md`, word by word.
 
 use crate::{Aligned, LENGTHS, Random};
-use splitzip_kernels::dtype::Bf16;
+use splitzip_kernels::dtype::{Bf16, Dtype, E4m3, E5m2, Fp16};
 use splitzip_kernels::kernels::{checksum, seal};
 use splitzip_kernels::launch::{Chunks, Programs, Source, Target};
 use splitzip_kernels::tile::TAIL_BYTES;
@@ -43,15 +43,25 @@ fn naive_tensor(chunks: &[u32]) -> u64 {
 
 #[test]
 fn tensors_of_any_length() {
+    any_length::<Bf16, 2>();
+    any_length::<Fp16, 2>();
+    any_length::<E4m3, 1>();
+    any_length::<E5m2, 1>();
+}
+
+fn any_length<D: Dtype, const B: usize>()
+where
+    (D,): checksum::Member,
+{
     let mut random = Random(6);
     for length in LENGTHS {
-        let bytes = random.bytes(2 * length);
-        let chunks: Vec<u32> = bytes.chunks(2048).map(naive_chunk::<2>).collect();
+        let bytes = random.bytes(B * length);
+        let chunks: Vec<u32> = bytes.chunks(1024 * B).map(naive_chunk::<B>).collect();
         for keep in [0, 1] {
             let words = Aligned::of(&bytes);
             let (mut sum, mut sums) = (Aligned::zeros(8), Aligned::of_u32(&vec![7; chunks.len() + 1]));
             let mut tail = Aligned::zeros(TAIL_BYTES as usize);
-            checksum::Arguments::<Bf16> {
+            checksum::Arguments::<D> {
                 chunks: Chunks { elements: length as u64 },
                 words: Source::of(words.bytes()),
                 tensor_sum: Target::of(sum.bytes_mut()),

@@ -1,7 +1,7 @@
 //! Split and join of every dtype, over all of its words, through planes in memory.
 
 use crate::Aligned;
-use splitzip_kernels::dtype::{Bf16, Dtype};
+use splitzip_kernels::dtype::{Bf16, Dtype, E4m3, E5m2, Fp16};
 use splitzip_kernels::launch::{Argument, Chunks};
 use splitzip_kernels::tile::{Chunk, Fill, In, Out, Program, TAIL_BYTES, Tail, TailArea, Tile, map};
 
@@ -24,7 +24,7 @@ fn through<D: Dtype, const N: usize>(bytes: &[u8], f: impl Fn(&Tile<D::Words>) -
         let program = unsafe { Program::on_cpu(index, memory.bytes_mut().as_mut_ptr(), 0) };
         let chunk = Chunk::of(&program, chunks, tail);
         let tile = words.chunk(&program, &chunk, Fill::Zeros, TailArea::Words).load();
-        out.store(&program, &chunk, TailArea::Residuals, &f(&tile));
+        out.store(&program, &chunk, TailArea::Words, &f(&tile));
     }
     output.bytes().to_vec()
 }
@@ -69,26 +69,34 @@ fn check<D: Dtype, const N: usize>(
 macro_rules! dtypes { ($($test:ident $dtype:ty, $bits:literal;)*) => { $(
     #[test]
     fn $test() {
-        check::<$dtype, $bits>(
-            |words| map(words, |w| <$dtype>::join(<$dtype>::exponents(w), <$dtype>::split(w))),
-            |words| map(words, |w| <$dtype>::join([0; 8], <$dtype>::split(w))),
+        type D = $dtype;
+        let joined = |exponents, (residuals, upper)| D::join(exponents, residuals, upper);
+        check::<D, $bits>(
+            |words| map(words, |w| joined(D::exponents(w), D::split(w))),
+            |words| map(words, |w| joined([0; 8], D::split(w))),
         );
+        equal_elements::<D>(D::repeat(0x35), D::differences, D::first);
     }
 )* } }
 dtypes! {
     bf16 Bf16, 16;
+    fp16 Fp16, 16;
+    e4m3 E4m3, 8;
+    e5m2 E5m2, 8;
 }
 
-#[test]
-fn equal_elements_are_told_from_others() {
-    let words = [0x1234_1234; 16];
-    assert_eq!(Bf16::differences(words, Bf16::first(words)), 0);
-    assert_eq!(Bf16::repeat(0x1234), words);
-    for place in 0..16 {
-        for half in [0, 16] {
-            let mut other = words;
-            other[place] ^= 1 << half;
-            assert_ne!(Bf16::differences(other, 0x1234), 0, "word {place}");
-        }
+/// Elements that are all equal have no differences; one bit anywhere is one.
+fn equal_elements<D: Dtype>(
+    words: D::Words,
+    differences: impl Fn(D::Words, u32) -> u32,
+    first: impl Fn(D::Words) -> u32,
+) where
+    D::Words: AsMut<[u32]> + Copy,
+{
+    assert_eq!((first(words), differences(words, 0x35)), (0x35, 0), "{}", D::NAME);
+    for bit in 0..D::BITS * 32 {
+        let mut other = words;
+        other.as_mut()[bit as usize / 32] ^= 1 << (bit % 32);
+        assert_ne!(differences(other, 0x35), 0, "{}: bit {bit}", D::NAME);
     }
 }

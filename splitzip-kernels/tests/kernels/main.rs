@@ -1,6 +1,7 @@
 //! The kernels beside naive code, through the public interface: what they compute, and what their launchers refuse.
 
 mod arguments;
+mod bases;
 mod checksum;
 mod dtypes;
 mod histogram;

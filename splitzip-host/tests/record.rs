@@ -1,0 +1,64 @@
+//! What was recorded on a GPU is a record of the PTX that ships. A stale record is an error.
+
+use serde_json::{Map, Value};
+use splitzip_host::conformance::members;
+use std::path::PathBuf;
+
+#[path = "support/record.rs"]
+mod record;
+
+const AGAIN: &str = "record anew on a machine with a GPU: `cargo run --release -p splitzip-host --example gpu_record -- \
+                     --commit $(git rev-parse HEAD) -o docs/gpu/h200.json KV.safetensors`";
+const BENCH_AGAIN: &str = "measure anew on a machine with a GPU: `cargo run --release -p splitzip-host --example gpu_bench -- \
+                           KV.safetensors > docs/gpu/bench-h200.jsonl`";
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/gpu").join(name)
+}
+
+/// Compares the hashes under `entries` with those of what ships.
+fn check_entries(name: &str, of: &Value, again: &str) {
+    let target = of["target"].as_str().unwrap_or_else(|| panic!("docs/gpu/{name} names no target; {again}"));
+    let recorded = of["entries"].as_object().cloned().unwrap_or_default();
+    let shipped: Map<String, Value> = record::ptx_hashes(target);
+    for (entry, hash) in &shipped {
+        let found = recorded.get(entry);
+        assert!(found.is_some(), "docs/gpu/{name} has no run of {target}/{entry}.ptx; {again}");
+        assert_eq!(
+            found,
+            Some(hash),
+            "docs/gpu/{name} is stale: it ran another {target}/{entry}.ptx than the one that ships; {again}"
+        );
+    }
+    for entry in recorded.keys() {
+        assert!(
+            shipped.contains_key(entry),
+            "docs/gpu/{name} ran {entry}, which does not ship any more; {again}"
+        );
+    }
+}
+
+#[test]
+fn the_record_is_of_what_ships() {
+    let text = std::fs::read_to_string(path("h200.json"))
+        .unwrap_or_else(|error| panic!("docs/gpu/h200.json: {error}; {AGAIN}"));
+    let record: Value = serde_json::from_str(&text).unwrap();
+    check_entries("h200.json", &record, AGAIN);
+    assert_eq!(record["failures"], Value::Array(Vec::new()), "docs/gpu/h200.json records failures; {AGAIN}");
+    for run in record["members"].as_array().unwrap() {
+        assert!(run["cases"].as_u64().unwrap() > 50, "{run}");
+        let known = members().iter().any(|member| run["member"] == member.to_string());
+        assert!(known, "docs/gpu/h200.json has a member that does not exist: {run}; {AGAIN}");
+    }
+    assert!(!record["members"].as_array().unwrap().is_empty(), "docs/gpu/h200.json has no members; {AGAIN}");
+    let files = record["files"].as_array().unwrap();
+    assert!(!files.is_empty(), "docs/gpu/h200.json has no file of real tensors; {AGAIN}");
+}
+
+#[test]
+fn measurements_are_of_what_ships() {
+    // Not every checkout has measurements; a record of correctness it must have.
+    let Ok(text) = std::fs::read_to_string(path("bench-h200.jsonl")) else { return };
+    let first: Value = serde_json::from_str(text.lines().next().unwrap_or_default()).unwrap();
+    check_entries("bench-h200.jsonl", &first, BENCH_AGAIN);
+}

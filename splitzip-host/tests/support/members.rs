@@ -1,0 +1,53 @@
+//! What there are kernels for.
+
+use splitzip_host::Executor;
+use splitzip_host::conformance::{self, Member, has};
+
+/// By name, so that a kernel that goes missing is a failing test and not a shorter list.
+const MEMBERS: [&str; 27] = [
+    "bf16 w4",
+    "bf16 w3",
+    "bf16 w3 channel",
+    "bf16 w2x3",
+    "bf16 w2x3 channel",
+    "bf16 w2x2x3",
+    "bf16 w2x2x3 channel",
+    "fp16 w4",
+    "fp16 w3",
+    "fp16 w3 channel",
+    "fp16 w2x3",
+    "fp16 w2x3 channel",
+    "fp16 w2x2x3",
+    "fp16 w2x2x3 channel",
+    "e4m3 w3",
+    "e4m3 w3 channel",
+    "e4m3 w2x3",
+    "e4m3 w2x3 channel",
+    "e4m3 w2x2x3",
+    "e4m3 w2x2x3 channel",
+    "e5m2 w4",
+    "e5m2 w3",
+    "e5m2 w3 channel",
+    "e5m2 w2x3",
+    "e5m2 w2x3 channel",
+    "e5m2 w2x2x3",
+    "e5m2 w2x2x3 channel",
+];
+
+/// The members that the kernels are for.
+pub fn members() -> Vec<Member> {
+    let members: Vec<Member> = conformance::members()
+        .into_iter()
+        .filter(|member| MEMBERS.contains(&member.to_string().as_str()))
+        .collect();
+    assert_eq!(members.len(), MEMBERS.len());
+    members
+}
+
+/// The executor has these members, and refuses all others.
+pub fn check(executor: &dyn Executor) {
+    for member in conformance::members() {
+        let expected = MEMBERS.contains(&member.to_string().as_str());
+        assert_eq!(has(executor, member), Ok(expected), "{}: {member}", executor.name());
+    }
+}
