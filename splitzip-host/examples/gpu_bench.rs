@@ -56,7 +56,12 @@ fn generated(kv: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let incompressible = (0..part.len() / 8).flat_map(|_| random().to_le_bytes()).collect();
     let mut half = part.to_vec();
     half.chunks_exact_mut(1024).step_by(2).for_each(|half| half.fill(0));
-    vec![("5% random exponents", random5), ("incompressible", incompressible), ("zeros", vec![0; 32 << 20]), ("half zeros", half)]
+    vec![
+        ("5% random exponents", random5),
+        ("incompressible", incompressible),
+        ("zeros", vec![0; 32 << 20]),
+        ("half zeros", half),
+    ]
 }
 
 fn row(cuda: &Cuda, stream: &Arc<CudaStream>, kv: &[u8], mib: usize, data: &str, auto: bool) -> Result<()> {
@@ -90,13 +95,28 @@ fn row(cuda: &Cuda, stream: &Arc<CudaStream>, kv: &[u8], mib: usize, data: &str,
     let decode = || {
         // SAFETY: as above.
         unsafe {
-            decode.decode(handle, frame.address(), frame_bytes, &[output.address()], decode_workspace.address(), status.address(), 0)
+            decode.decode(
+                handle,
+                frame.address(),
+                frame_bytes,
+                &[output.address()],
+                decode_workspace.address(),
+                status.address(),
+                0,
+            )
         }
     };
     let copy = || {
         // SAFETY: both have so many bytes.
-        unsafe { cudarc::driver::result::memcpy_dtod_async(output.address(), input.address(), bytes, stream.cu_stream()) }
-            .map_err(|e| splitzip_host::Error::Io(std::io::Error::other(e)))
+        unsafe {
+            cudarc::driver::result::memcpy_dtod_async(
+                output.address(),
+                input.address(),
+                bytes,
+                stream.cu_stream(),
+            )
+        }
+        .map_err(|e| splitzip_host::Error::Io(std::io::Error::other(e)))
     };
     let (copied, encoded, decoded) = (time(stream, &copy)?, time(stream, &encode)?, time(stream, &decode)?);
     let (graph_copy, graph_encode, graph_decode) =
@@ -109,7 +129,15 @@ fn row(cuda: &Cuda, stream: &Arc<CudaStream>, kv: &[u8], mib: usize, data: &str,
     let again = cuda.plan_decode(&spec)?;
     // SAFETY: as above.
     unsafe {
-        again.decode(handle, frame.address(), frame_bytes, &[fresh.address()], decode_workspace.address(), status.address(), 0)?;
+        again.decode(
+            handle,
+            frame.address(),
+            frame_bytes,
+            &[fresh.address()],
+            decode_workspace.address(),
+            status.address(),
+            0,
+        )?;
     }
     stream.synchronize().map_err(|e| splitzip_host::Error::Io(std::io::Error::other(e)))?;
     cuda.download(&fresh, &mut back)?;
@@ -120,7 +148,10 @@ fn row(cuda: &Cuda, stream: &Arc<CudaStream>, kv: &[u8], mib: usize, data: &str,
         let mut host = vec![0; frame_bytes as usize];
         cuda.download(&frame, &mut host)?;
         Frame::parse(&host)?;
-        assert!(host == splitzip_host::Cpu::new().encode_to_vec(&spec, &[codebook], &[&raw])?, "frames differ");
+        assert!(
+            host == splitzip_host::Cpu::new().encode_to_vec(&spec, &[codebook], &[&raw])?,
+            "frames differ"
+        );
     }
     let moved = (bytes as u64 + frame_bytes) as f64;
     let ceiling = 2.0 * bytes as f64;

@@ -53,7 +53,8 @@ impl Cpu {
     /// The codebook of a sample, counted by the kernel.
     fn sampled_codebook(&self, steps: Steps<'_>, workspace: &mut Memory) -> Result<Codebook> {
         let tensor = steps.tensor();
-        let histogram = Steps { workspace: workspace.address(), ..steps }.histogram(tensor.chunks.min(SAMPLED_CHUNKS), 1);
+        let histogram =
+            Steps { workspace: workspace.address(), ..steps }.histogram(tensor.chunks.min(SAMPLED_CHUNKS), 1);
         histogram.check()?;
         // SAFETY: checked; the workspace and the input are as long as the layout says.
         unsafe { histogram.run(0..1) };
@@ -124,7 +125,7 @@ impl Executor for Cpu {
     }
 
     fn histogram(&self, dtype: Dtype, bytes: &[u8]) -> Result<Histogram> {
-        if !steps::has_histogram(dtype) || bytes.len() % dtype.bytes() != 0 {
+        if !steps::has_histogram(dtype) || !bytes.len().is_multiple_of(dtype.bytes()) {
             return Reference.histogram(dtype, bytes);
         }
         let elements = (bytes.len() / dtype.bytes()) as u64;
@@ -211,7 +212,9 @@ impl Executor for Cpu {
     ) -> Result<()> {
         let of = frame.layout().tensors.get(tensor);
         if of.is_none_or(|of| {
-            !steps::has_member(of.dtype, of.scheme, of.bases) || chunks.end > of.chunks || chunks.start >= chunks.end
+            !steps::has_member(of.dtype, of.scheme, of.bases)
+                || chunks.end > of.chunks
+                || chunks.start >= chunks.end
         }) {
             return Reference.decode_range(frame, tensor, chunks, output);
         }

@@ -278,9 +278,9 @@ impl<'l> Steps<'l> {
     pub fn histogram(&self, samples: u64, programs: u64) -> Box<dyn Step> {
         let (tensor, counts) = (self.tensor(), self.workspace + self.places.counts_at);
         let tail = self.workspace + self.places.tail_at;
-        Counting { words: self.elements, bytes: tensor.bytes, samples, programs, counts, tail }.step(tensor.dtype)
+        Counting { words: self.elements, bytes: tensor.bytes, samples, programs, counts, tail }
+            .step(tensor.dtype)
     }
-
 
     /// Makes the codebook (into the frame) and the table (into the workspace) of the sample.
     pub fn pick(&self) -> impl Step + use<> {
@@ -333,7 +333,10 @@ impl<'l> Steps<'l> {
             upper_residuals: Self::target(upper, upper_bytes),
             codes: Self::target(codes, code_bytes),
             directory: Self::target(self.frame + tensor.directory_at, self.directory_bytes()),
-            slots: Self::target(self.workspace + self.places.slots_at, tensor.chunks * slot_words(tensor) * 4),
+            slots: Self::target(
+                self.workspace + self.places.slots_at,
+                tensor.chunks * slot_words(tensor) * 4,
+            ),
             totals: self.totals(),
             tail: self.tail(),
         }
@@ -344,7 +347,8 @@ impl<'l> Steps<'l> {
         let tensor = self.tensor();
         let mut planes = [(self.frame, 0); 3];
         for plane in tensor.residuals() {
-            planes[usize::from(matches!(plane.kind, PlaneKind::Bits(_)))] = (self.frame + plane.at, plane.bytes);
+            planes[usize::from(matches!(plane.kind, PlaneKind::Bits(_)))] =
+                (self.frame + plane.at, plane.bytes);
         }
         if let Some(codes) = tensor.codes() {
             planes[2] = (self.frame + codes.at, codes.bytes);

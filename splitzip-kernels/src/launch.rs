@@ -257,7 +257,7 @@ pub(crate) fn check_address<T: Extent>(
     elements: u64,
 ) -> Result<(), ArgumentError> {
     let (align, used) = (T::ALIGN, T::bytes(elements) != 0);
-    if used && address % align != 0 {
+    if used && !address.is_multiple_of(align) {
         Err(ArgumentError::Misaligned { name, address, align })
     } else {
         Ok(())

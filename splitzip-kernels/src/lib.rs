@@ -13,7 +13,10 @@
 //! | [`kernels`] | the kernels |
 //! | [`launch`] | what `#[kernel]` builds on: descriptions of entries, checked arguments |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
-#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, stdarch_nvptx, asm_experimental_arch, link_llvm_intrinsics))]
+#![cfg_attr(
+    target_arch = "nvptx64",
+    feature(abi_ptx, stdarch_nvptx, asm_experimental_arch, link_llvm_intrinsics)
+)]
 #![cfg_attr(target_arch = "nvptx64", allow(internal_features, unstable_features))]
 
 extern crate self as splitzip_kernels;

@@ -263,7 +263,7 @@ impl Executor for Cuda {
 
     fn histogram(&self, dtype: Dtype, bytes: &[u8]) -> Result<Histogram> {
         use crate::steps::{COUNTS_BYTES, Counting, has_histogram};
-        if !has_histogram(dtype) || bytes.len() % dtype.bytes() != 0 || bytes.is_empty() {
+        if !has_histogram(dtype) || !bytes.len().is_multiple_of(dtype.bytes()) || bytes.is_empty() {
             return Reference.histogram(dtype, bytes);
         }
         let samples = bytes.len().div_ceil(crate::format::CHUNK * dtype.bytes()) as u64;

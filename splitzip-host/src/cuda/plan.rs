@@ -65,7 +65,8 @@ impl EncodePlan {
         cuda.bind()?;
         let (mut functions, places) = (Functions::default(), Workspace::of(&layout));
         for number in 0..layout.tensors.len() {
-            let steps = Steps { layout: &layout, number, frame: 0, workspace: 0, places, elements: 0, table: 0 };
+            let steps =
+                Steps { layout: &layout, number, frame: 0, workspace: 0, places, elements: 0, table: 0 };
             functions.load(cuda, &*steps.checksum())?;
             if steps.tensor().scheme != Scheme::Stored {
                 functions.load(cuda, &*steps.histogram(0, 0))?;
@@ -155,7 +156,7 @@ impl EncodePlan {
         check_alignment("the workspace", workspace)?;
         self.cuda.bind()?;
         let start_bytes = (self.layout.static_bytes + self.layout.dynamic_bytes) as usize;
-        // SAFETY (all blocks): addresses and sizes by contract and by the layout.
+        // SAFETY: addresses and sizes by contract and by the layout.
         unsafe {
             copy(frame, self.start.address(), start_bytes, stream)?;
             for &(at, bytes) in &self.gaps {
@@ -237,7 +238,8 @@ impl DecodePlan {
         let mut functions = Functions::default();
         for number in 0..layout.tensors.len() {
             let places = Workspace::tail_only();
-            let steps = Steps { layout: &layout, number, frame: 0, workspace: 0, places, elements: 0, table: 0 };
+            let steps =
+                Steps { layout: &layout, number, frame: 0, workspace: 0, places, elements: 0, table: 0 };
             functions.load(cuda, &*steps.checksum())?;
             if steps.tensor().scheme != Scheme::Stored {
                 functions.load(cuda, &*steps.decode(0, 0))?;
@@ -320,7 +322,7 @@ impl DecodePlan {
 }
 
 fn check_alignment(what: &str, address: u64) -> Result<()> {
-    if address % 128 == 0 {
+    if address.is_multiple_of(128) {
         return Ok(());
     }
     Err(Error::Device {

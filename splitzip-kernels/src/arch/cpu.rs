@@ -144,7 +144,7 @@ impl Shared {
         for lane in 0..32 {
             let (next, shift) = (at.0[lane] >> 5, at.0[lane] & 31);
             self.at(word * 4).store32(pending as u32);
-            pending = pending >> ((next - word) * 32 & 63) | u64::from(bits.0[lane]) << shift;
+            pending = pending >> (((next - word) * 32) & 63) | u64::from(bits.0[lane]) << shift;
             word = next;
         }
         self.at(word * 4).store32(pending as u32);
@@ -425,7 +425,11 @@ pub fn prefetch_next(p: *const u8, bytes: u32) {
         let mut line = bytes;
         while line < 2 * bytes {
             // SAFETY: a hint; it never faults.
-            unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(p.wrapping_add(line as usize) as *const i8) };
+            unsafe {
+                core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(
+                    p.wrapping_add(line as usize) as *const i8,
+                )
+            };
             line += 64;
         }
     }

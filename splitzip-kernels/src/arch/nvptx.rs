@@ -111,7 +111,9 @@ impl Shared {
     /// Stores two words; the address is a multiple of 8.
     #[inline(always)]
     pub fn store64(self, value: [u32; 2]) {
-        unsafe { asm!("st.shared.v2.u32 [{2}], {{{0},{1}}};", in(reg32) value[0], in(reg32) value[1], in(reg32) self.0) }
+        unsafe {
+            asm!("st.shared.v2.u32 [{2}], {{{0},{1}}};", in(reg32) value[0], in(reg32) value[1], in(reg32) self.0)
+        }
     }
 
     /// Sets bits of a word; other lanes may set others of the same one.

@@ -12,7 +12,11 @@ use core::arch::x86_64::*;
 /// The machine has these features; `table` has 256 bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 #[inline]
-pub(super) unsafe fn look_up_256<const N: usize>(table: Shared, x: &[Lanes<u32>; N], out: &mut [Lanes<u32>; N]) {
+pub(super) unsafe fn look_up_256<const N: usize>(
+    table: Shared,
+    x: &[Lanes<u32>; N],
+    out: &mut [Lanes<u32>; N],
+) {
     // SAFETY: 256 bytes of table, by contract; `Lanes` are two vectors of 64 bytes, aligned to 64.
     unsafe {
         let quarter = |i: usize| _mm512_loadu_si512((table.pointer() as *const __m512i).add(i));

@@ -2,10 +2,10 @@
 
 use crate::dtype::{Bf16, Dtype, E4m3, E5m2, Fp16};
 use crate::kernel;
+use crate::launch::Chunks;
 use crate::launch::Programs;
 use crate::stream::chunks;
 use crate::tile::{Chunk, Fill, In, Program, Tail, TailArea, Update, map};
-use crate::launch::Chunks;
 
 /// Counts the exponents of `samples` of the chunks of a tensor of `elements` elements: chunk `i * chunks / samples` for `i` below `samples`.
 ///

@@ -16,7 +16,7 @@ pub const TAIL_BYTES: u64 = 8192;
 
 impl Extent for Tail {
     fn bytes(elements: u64) -> u64 {
-        if elements % CHUNK as u64 == 0 { 0 } else { TAIL_BYTES }
+        if elements.is_multiple_of(CHUNK as u64) { 0 } else { TAIL_BYTES }
     }
     const ALIGN: u64 = 16;
 }

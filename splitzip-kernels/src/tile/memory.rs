@@ -212,7 +212,13 @@ impl<const N: usize> Update<N> {
 
     /// Calls for every set bit of a lane's `mask`: byte `rank` becomes `value(lane, bit)`; ranks of a lane start at its `first`.
     #[inline(always)]
-    pub fn store_bytes(self, program: &Program, mask: &Mask, first: &Tile<u32>, value: impl Fn(u32, u32) -> u32) {
+    pub fn store_bytes(
+        self,
+        program: &Program,
+        mask: &Mask,
+        first: &Tile<u32>,
+        value: impl Fn(u32, u32) -> u32,
+    ) {
         program.machine().for_each_bit(mask.lanes(), first.lanes(), |lane, bit, rank| {
             if rank < N as u32 {
                 // SAFETY: below `N`.
@@ -410,7 +416,7 @@ impl Slot {
         if S::PACKED {
             return self.store_high_bits(chunk, exponents);
         }
-        let planes = map(exponents, |e| planes(e));
+        let planes = map(exponents, planes);
         let whole = chunk.is_whole();
         let to = if whole { self.0 } else { chunk.tail.area(TailArea::Rest) };
         for lane in arch::lanes() {
@@ -430,7 +436,9 @@ impl Slot {
             let mut at = lane;
             while at < bytes {
                 // SAFETY: a raw chunk fits, and the copy holds whole planes.
-                unsafe { arch::store8(self.0.add(at as usize), short::to_element_order(to, bits, chunk.valid, at)) };
+                unsafe {
+                    arch::store8(self.0.add(at as usize), short::to_element_order(to, bits, chunk.valid, at))
+                };
                 at += 32;
             }
         }
@@ -531,14 +539,15 @@ impl Totals {
         });
         let rest = generate(|lane| {
             let (fine, coarse) = (group & 31, group >> 5 & 31);
-            // SAFETY: earlier groups exist.
             let mut sum = if lane < fine {
+                // SAFETY: an earlier group exists.
                 unsafe { arch::load32(self.level(groups, 0).add(((group & !31) + lane) as usize * 4)) }
             } else {
                 0
             };
             if lane < coarse {
                 let at = (group >> 5 & !31) + lane;
+                // SAFETY: an earlier group exists.
                 sum += unsafe { arch::load32(self.level(groups, 1).add(at as usize * 4)) };
             }
             sum
@@ -576,6 +585,7 @@ impl Placed {
     /// Long parts are moved by all lanes, one round of 32 words of every part at a time; all loads of a round stand before its stores, so that 16
     /// of them are in flight.
     #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
     pub fn move_group(
         self,
         program: &Program,
@@ -595,7 +605,12 @@ impl Placed {
                 let slot = slots.wrapping_add((lane * slot_words) as usize * 4);
                 while at < words {
                     // SAFETY: below the length of a part in its slot; the frame has room for every part.
-                    unsafe { arch::store32(to.add((before + at) as usize * 4), arch::load32(slot.add(at as usize * 4))) };
+                    unsafe {
+                        arch::store32(
+                            to.add((before + at) as usize * 4),
+                            arch::load32(slot.add(at as usize * 4)),
+                        )
+                    };
                     at += 1;
                 }
             }

@@ -19,11 +19,11 @@ mod short;
 mod words;
 
 pub use chunk::{Chunk, TAIL_BYTES, Tail, TailArea};
-pub use memory::{
-    ChannelBases, ChannelBasesOut, ChunkSums, Directory, DirectoryIn, Nothing, Parts, Placed, Slot, Slots, SlotsIn,
-    Status, Table, Totals, Update,
-};
 pub(crate) use memory::raw_words;
+pub use memory::{
+    ChannelBases, ChannelBasesOut, ChunkSums, Directory, DirectoryIn, Nothing, Parts, Placed, Slot, Slots,
+    SlotsIn, Status, Table, Totals, Update,
+};
 pub use part::Part;
 pub(crate) use part::{count_before, patch};
 pub use plane::{Fill, In, InChunk, Out};

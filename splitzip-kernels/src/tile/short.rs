@@ -12,7 +12,13 @@ use crate::arch;
 /// # Safety
 /// `from` is valid for the bits of all elements that exist.
 #[inline(always)]
-pub(super) unsafe fn from_element_order(from: *const u8, bits: u32, exist: u32, lane: u32, plane: u32) -> u32 {
+pub(super) unsafe fn from_element_order(
+    from: *const u8,
+    bits: u32,
+    exist: u32,
+    lane: u32,
+    plane: u32,
+) -> u32 {
     let (mut word, mut left) = (0, exist);
     while left != 0 {
         let bit = left.trailing_zeros();

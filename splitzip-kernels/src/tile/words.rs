@@ -46,41 +46,57 @@ impl<const N: usize> Words for [u32; N] {
     #[inline(always)]
     unsafe fn read(p: *const u8, lane: u32) -> Self {
         let mut out = [0; N];
-        // SAFETY (both): inside of the chunk, by contract.
         if N == 16 {
+            // SAFETY: inside of the chunk, by contract.
             let p = unsafe { p.add(lane as usize * 16) };
             crate::unroll!(g < 4 => {
+                // SAFETY: inside of the chunk, by contract.
                 let run = unsafe { arch::load128(p.add(g * 512)) };
                 crate::unroll!(k < 4 => out[4 * g + k] = run[k])
             });
         } else if N == 8 {
+            // SAFETY: inside of the chunk, by contract.
             let p = unsafe { p.add(lane as usize * 8) };
             crate::unroll!(g < 4 => {
+                // SAFETY: inside of the chunk, by contract.
                 let run = unsafe { arch::load64(p.add(g * 256)) };
                 crate::unroll!(k < 2 => out[2 * g + k] = run[k])
             });
         } else {
+            // SAFETY: inside of the chunk, by contract.
             let p = unsafe { p.add(lane as usize * 4) };
-            crate::unroll!(i < N => out[i] = unsafe { arch::load32(p.add(i * 128)) });
+            crate::unroll!(i < N => {
+                // SAFETY: inside of the chunk, by contract.
+                out[i] = unsafe { arch::load32(p.add(i * 128)) }
+            });
         }
         out
     }
 
     #[inline(always)]
     unsafe fn write(self, p: *mut u8, lane: u32) {
-        // SAFETY (both): inside of the chunk, by contract.
         if N == 16 {
+            // SAFETY: inside of the chunk, by contract.
             let p = unsafe { p.add(lane as usize * 16) };
             crate::unroll!(g < 4 => {
                 let run = [self[4 * g], self[4 * g + 1], self[4 * g + 2], self[4 * g + 3]];
+                // SAFETY: inside of the chunk, by contract.
                 unsafe { arch::store128(p.add(g * 512), run) }
             });
         } else if N == 8 {
+            // SAFETY: inside of the chunk, by contract.
             let p = unsafe { p.add(lane as usize * 8) };
-            crate::unroll!(g < 4 => unsafe { arch::store64(p.add(g * 256), [self[2 * g], self[2 * g + 1]]) });
+            crate::unroll!(g < 4 => {
+                // SAFETY: inside of the chunk, by contract.
+                unsafe { arch::store64(p.add(g * 256), [self[2 * g], self[2 * g + 1]]) }
+            });
         } else {
+            // SAFETY: inside of the chunk, by contract.
             let p = unsafe { p.add(lane as usize * 4) };
-            crate::unroll!(i < N => unsafe { arch::store32(p.add(i * 128), self[i]) });
+            crate::unroll!(i < N => {
+                // SAFETY: inside of the chunk, by contract.
+                unsafe { arch::store32(p.add(i * 128), self[i]) }
+            });
         }
     }
 

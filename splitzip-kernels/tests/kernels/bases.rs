@@ -18,13 +18,13 @@ fn naive<D: Dtype>(words: &[u8], channels: usize, values: u32, mean_value: u32) 
     let mut bases = Vec::new();
     for group in 0..exponents.len().div_ceil(16 * 1024) {
         for channel in 0..channels {
-            let (mut sum, mut count) = (0, 0);
+            let (mut sum, mut count) = (0u32, 0);
             for (element, exponent) in exponents.iter().enumerate().skip(group * 16 * 1024).take(16 * 1024) {
                 if element % channels == channel {
                     (sum, count) = (sum + exponent, count + 1);
                 }
             }
-            let mean = if count == 0 { 0 } else { sum / count };
+            let mean = sum.checked_div(count).unwrap_or(0);
             let low = match D::EXPONENT_BITS {
                 8 => mean.saturating_sub(mean_value).min(255 - values),
                 _ => mean.wrapping_sub(mean_value) & mask,

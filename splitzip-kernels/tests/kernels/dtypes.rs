@@ -49,11 +49,10 @@ fn check<D: Dtype, const N: usize>(
     let bytes = all_words::<D>();
     assert_eq!(through::<D, N>(&bytes, words), bytes, "{}: join does not undo split", D::NAME);
 
-    let elements = bytes.len() * 8 / D::BITS as usize;
     let exponent = ((1 << D::EXPONENT_BITS) - 1) << D::MANTISSA_BITS;
     let residuals = through::<D, N>(&bytes, without);
     let exponents = through::<D, 8>(&bytes, |words| map(words, D::exponents));
-    for element in 0..elements {
+    for (element, found) in exponents.into_iter().enumerate() {
         let word_in = word::<D>(&bytes, element);
         assert_eq!(
             word::<D>(&residuals, element),
@@ -61,7 +60,7 @@ fn check<D: Dtype, const N: usize>(
             "{}: residual of {word_in:#x}",
             D::NAME
         );
-        let found = u32::from(exponents[element]);
+        let found = u32::from(found);
         assert_eq!(found, (word_in & exponent) >> D::MANTISSA_BITS, "{}: exponent of {word_in:#x}", D::NAME);
     }
 }

@@ -91,7 +91,7 @@ fn nothing_to_move() {
 #[test]
 fn lengths_around_what_one_lane_moves_and_what_a_round_moves() {
     for length in [7, 8, 9, 31, 32, 33, 63, 64, 65, 127] {
-        check("all alike", &vec![length; 40], SLOT, 1);
+        check("all alike", &[length; 40], SLOT, 1);
         for place in 0..16 {
             let mut lengths = vec![0; 32];
             lengths[place] = length;
