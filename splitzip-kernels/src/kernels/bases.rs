@@ -9,7 +9,7 @@ use crate::tile::{ChannelBasesOut, Chunk, Fill, In, Program, Tail, TailArea, map
 
 /// Writes the bases of a group: `channels` bytes. `channels` is a multiple of 8 and at most 1024; the window has `values` values, of which the
 /// mean exponent gets number `mean_value`.
-#[kernel(dtype = [Bf16, Fp16, E4m3, E5m2], warps = 4, blocks = 8, shared = 4096)]
+#[kernel(dtype = [Bf16, Fp16, E4m3, E5m2], warps = 4, blocks = 5, shared = 4096)]
 pub fn bases<D: Dtype>(
     program: &Program,
     grid: Groups,

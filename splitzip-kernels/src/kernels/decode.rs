@@ -17,7 +17,7 @@ use crate::tile::{Chunk, DirectoryIn, In, Out, Parts, Program, Status, Tail, Tai
 #[kernel(
     dtype = [Bf16, Fp16, E4m3, E5m2], scheme = [W4, W3, W2x3, W2x2x3, W3Channel, W2x3Channel, W2x2x3Channel], except = [(E4m3, W4)],
     warps = 8,
-    blocks = 6,
+    blocks = resident_blocks::<D>(),
     shared = S::DECODE_SHARED
 )]
 pub fn decode<D: Dtype, S: Scheme>(
@@ -73,4 +73,9 @@ pub fn decode<D: Dtype, S: Scheme>(
         None => map((&exponents, &residuals, &upper_residuals), |(e, r, u)| D::join(e, r, u)),
     };
     words.store(program, &chunk, TailArea::Words, &elements);
+}
+
+/// Blocks that must fit on a multiprocessor: as many as the member's registers allow without a spill. The two residual planes of fp16 take some more.
+const fn resident_blocks<D: Dtype>() -> u32 {
+    if D::BITS == 16 && D::EXPONENT_BITS == 5 { 5 } else { 6 }
 }

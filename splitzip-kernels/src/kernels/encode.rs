@@ -19,7 +19,7 @@ use crate::tile::{Chunk, Directory, Fill, In, InChunk, Out, Program, Slots, Tail
 #[kernel(
     dtype = [Bf16, Fp16, E4m3, E5m2], scheme = [W4, W3, W2x3, W2x2x3, W3Channel, W2x3Channel, W2x2x3Channel], except = [(E4m3, W4)],
     warps = 16,
-    blocks = 2,
+    blocks = resident_blocks::<D, S>(),
     shared = S::ENCODE_SHARED,
     block_shared = 64
 )]
@@ -98,6 +98,18 @@ pub fn encode<D: Dtype, S: Scheme>(
         }
     }
     totals.add(program, groups(chunks.elements), &chunk, length);
+}
+
+/// Blocks that must fit on a multiprocessor: as many as the member's registers allow without a spill. (Of 64 Ki registers, 3 blocks of 512 threads
+/// get 40 each, 2 get 64; 32 warps have 64 KiB of loads in flight, more than twice what memory needs.)
+const fn resident_blocks<D: Dtype, S: Scheme>() -> u32 {
+    if S::PACKED && D::EXPONENT_BITS == 8 {
+        3
+    } else if cfg!(feature = "sm80") && S::CHANNELS {
+        1 // limited sums of halves are six instructions there
+    } else {
+        2
+    }
 }
 
 /// Are all elements of a chunk the one in `first`? Of a short one, whatever fills it up is.

@@ -45,6 +45,8 @@ pub trait Scheme: Copy + 'static {
     const CODE_BITS: u32;
     /// Is the code plane a packed one (in element order)?
     const PACKED: bool;
+    /// Does every channel have its own base?
+    const CHANNELS: bool;
     /// Bytes of memory that encoding takes a program.
     const ENCODE_SHARED: u32;
     /// Bytes of memory that decoding takes a program.
@@ -116,6 +118,7 @@ pub trait Scheme: Copy + 'static {
         codes: &Tile<Self::Codes>,
     ) -> Tile<[u32; 8]>;
     /// Exponents of a coded chunk with its variable part of `length` words; false if that does not hold together.
+    #[allow(clippy::too_many_arguments)]
     fn decode<D: Dtype, const LEVEL: u32>(
         program: &Program,
         chunk: &Chunk,

@@ -48,6 +48,7 @@ impl Scheme for W4 {
     const NAME: &'static str = "w4";
     const CODE_BITS: u32 = 4;
     const PACKED: bool = true;
+    const CHANNELS: bool = false;
     const ENCODE_SHARED: u32 = 256;
     const DECODE_SHARED: u32 = 1024;
     type Codes = [u32; 4];

@@ -168,6 +168,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
     const NAME: &'static str = L::$name;
     const CODE_BITS: u32 = L::Codes::COUNT;
     const PACKED: bool = false;
+    const CHANNELS: bool = $channel;
     const ENCODE_SHARED: u32 = Part::BYTES;
     const DECODE_SHARED: u32 = DECODE_PART + Part::BYTES;
     type Codes = L::Codes;
