@@ -1,8 +1,13 @@
 //! What was recorded on a GPU is a record of the PTX that ships. A stale record is an error.
 
 use serde_json::{Map, Value};
-use splitzip_host::conformance::members;
+use splitzip_host::cuda::PTX;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+
+#[path = "support/members.rs"]
+#[allow(dead_code)]
+mod members;
 
 #[path = "support/record.rs"]
 mod record;
@@ -39,18 +44,32 @@ fn check_entries(name: &str, of: &Value, again: &str) {
 }
 
 #[test]
+fn every_entry_ships_for_every_target() {
+    let kernels: BTreeSet<&str> = splitzip_kernels::kernels::entries().map(|entry| entry.name).collect();
+    for target in ["sm_80", "sm_90"] {
+        let shipped: BTreeSet<&str> =
+            PTX.iter().filter(|ptx| ptx.target == target).map(|ptx| ptx.entry).collect();
+        let differ: Vec<_> = kernels.symmetric_difference(&shipped).collect();
+        assert!(
+            differ.is_empty(),
+            "{target}: {differ:?} are kernels or PTX files, but not both; `cargo xtask bless`"
+        );
+    }
+}
+
+#[test]
 fn the_record_is_of_what_ships() {
     let text = std::fs::read_to_string(path("h200.json"))
         .unwrap_or_else(|error| panic!("docs/gpu/h200.json: {error}; {AGAIN}"));
     let record: Value = serde_json::from_str(&text).unwrap();
     check_entries("h200.json", &record, AGAIN);
     assert_eq!(record["failures"], Value::Array(Vec::new()), "docs/gpu/h200.json records failures; {AGAIN}");
-    for run in record["members"].as_array().unwrap() {
+    let runs = record["members"].as_array().unwrap();
+    for member in members::members() {
+        let run = runs.iter().find(|run| run["member"] == member.to_string());
+        let run = run.unwrap_or_else(|| panic!("docs/gpu/h200.json has no run of {member}; {AGAIN}"));
         assert!(run["cases"].as_u64().unwrap() > 50, "{run}");
-        let known = members().iter().any(|member| run["member"] == member.to_string());
-        assert!(known, "docs/gpu/h200.json has a member that does not exist: {run}; {AGAIN}");
     }
-    assert!(!record["members"].as_array().unwrap().is_empty(), "docs/gpu/h200.json has no members; {AGAIN}");
     let files = record["files"].as_array().unwrap();
     assert!(!files.is_empty(), "docs/gpu/h200.json has no file of real tensors; {AGAIN}");
 }
