@@ -1,8 +1,8 @@
 //! The CPU executor beside the reference: on every level of machine instructions, with any number of threads.
 
 use proptest::prelude::*;
-use splitzip_host::conformance::{self, Case, Content, cases_for};
-use splitzip_host::{Bases, Cpu, Executor, Flags, Frame, FrameSpec, Reference};
+use splitzip_host::conformance::{self, Case, Content, Member, cases_for};
+use splitzip_host::{Bases, Cpu, Executor, Flags, Frame, FrameSpec, Reference, TensorSpec};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -49,11 +49,9 @@ fn every_level_and_any_number_of_threads() {
     }
     assert!(ran.contains(&0));
     for level in LEVELS.iter().filter(|level| !ran.contains(level)) {
-        // Not `eprintln!`, which a passing test does not show.
-        let line = format!(
-            "SKIPPED level {level}: this machine has no such instructions; levels {ran:?} were tested\n"
-        );
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        say(&format!(
+            "SKIPPED level {level}: this machine has no such instructions; levels {ran:?} were tested"
+        ));
     }
 }
 
@@ -73,6 +71,11 @@ fn one_level() {
         }
     }
     println!("ran on level {}", splitzip_kernels::arch::level());
+}
+
+/// A line on stderr. Not by `eprintln!`, which a passing test does not show.
+fn say(line: &str) {
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 fn encode(executor: &dyn Executor, case: &Case) -> Vec<u8> {
@@ -123,18 +126,37 @@ fn any_address() {
     }
 }
 
+/// All tensors in one frame, cast to the dtype of the member.
+fn frame_of(tensors: &[support::Tensor], member: Member) -> Case {
+    let tensors: Vec<_> = tensors.iter().map(|tensor| support::cast(tensor, member.dtype)).collect();
+    let spec = |tensor: &support::Tensor| {
+        TensorSpec::new(&tensor.name, member.dtype, member.scheme, &tensor.shape).with_bases(member.bases)
+    };
+    let spec = FrameSpec::new(tensors.iter().map(spec).collect(), Flags::CHECKSUMS);
+    let inputs = tensors.into_iter().map(|tensor| tensor.bytes).collect();
+    Case { name: format!("{member}, real tensors"), spec, codebooks: Vec::new(), inputs }
+}
+
 #[test]
 fn real_tensors_in_one_frame() {
     let tensors = support::load("../tests/fixtures/smollm2_prose_160.safetensors".as_ref());
+    members().into_iter().for_each(|member| check(&frame_of(&tensors, member)));
+}
+
+/// A larger file: all of it comes back, and a few of its tensors are compared with the reference, which is slow.
+#[test]
+fn the_file_in_splitzip_kv() {
+    let Some(path) = std::env::var_os("SPLITZIP_KV") else {
+        return say(
+            "SKIPPED the_file_in_splitzip_kv: SPLITZIP_KV names no safetensors file with bf16 tensors",
+        );
+    };
+    let tensors = support::load(path.as_ref());
     for member in members() {
-        let tensors: Vec<_> = tensors.iter().map(|tensor| support::cast(tensor, member.dtype)).collect();
-        let spec = |tensor: &support::Tensor| {
-            splitzip_host::TensorSpec::new(&tensor.name, member.dtype, member.scheme, &tensor.shape)
-                .with_bases(member.bases)
-        };
-        let spec = FrameSpec::new(tensors.iter().map(spec).collect(), Flags::CHECKSUMS);
-        let inputs = tensors.into_iter().map(|tensor| tensor.bytes).collect();
-        check(&Case { name: format!("{member}, fixture"), spec, codebooks: Vec::new(), inputs });
+        check(&frame_of(&tensors[..tensors.len().min(2)], member));
+        let case = frame_of(&tensors, member);
+        let back = Cpu::new().decode_to_vecs(&Frame::parse(&encode(&Cpu::new(), &case)).unwrap()).unwrap();
+        assert!(back == case.inputs, "{member}: does not come back");
     }
 }
 
