@@ -3,30 +3,46 @@
 //! Usage: `gpu_bench KV.safetensors [ordinal [MiB]]`. Times are device events, medians; throughput is raw bytes per second; `share`
 //! is what the codec moves (raw and frame) over what the copy moves (read and written).
 
+#[path = "../tests/support/record.rs"]
+mod record;
+
 use splitzip_host::cuda::{Cuda, DeviceBytes, StreamHandle};
 use splitzip_host::format::{Flags, FrameSpec, TensorSpec};
-use splitzip_host::{CodebookChoice, Dtype, Executor, Frame, Result, Scheme};
+use splitzip_host::{Bases, CodebookChoice, Dtype, Executor, Frame, Result, Scheme};
 use std::sync::Arc;
 
 use cudarc::driver::{CudaStream, sys};
+
+/// The member of most rows.
+const W4: (Scheme, Bases) = (Scheme::W4, Bases::Chunk);
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().ok_or("usage: gpu_bench KV.safetensors [ordinal [MiB]]")?;
     let cuda = Cuda::open(arguments.next().map_or(Ok(0), |text| text.parse())?)?;
     let kv = payload(&std::fs::read(path)?)?;
-    println!("{{\"device\": {:?}, \"target\": {:?}}}", cuda.info().name, cuda.target());
+    let (device, target, entries) = (&cuda.info().name, cuda.target(), record::ptx_hashes(cuda.target()));
+    println!("{}", serde_json::json!({ "device": device, "target": target, "entries": entries }));
     let stream = cuda.context().new_stream()?;
     if let Some(mib) = arguments.next() {
-        return Ok(row(&cuda, &stream, &kv, mib.parse()?, "kv", false)?); // for a profiler
+        return Ok(row(&cuda, &stream, &kv, mib.parse()?, "kv", false, W4)?); // for a profiler
     }
     for mib in [1, 2, 8, 32, 128, 512] {
         for auto in [false, true] {
-            row(&cuda, &stream, &kv, mib, "kv", auto)?;
+            row(&cuda, &stream, &kv, mib, "kv", auto, W4)?;
         }
     }
     for (name, data) in generated(&kv) {
-        row(&cuda, &stream, &data, 512, name, false)?;
+        row(&cuda, &stream, &data, 512, name, false, W4)?;
+    }
+    for scheme in [Scheme::W3, Scheme::W2x3, Scheme::W2x2x3] {
+        for bases in [Bases::Chunk, Bases::Channel] {
+            row(&cuda, &stream, &kv, 2, "kv", false, (scheme, bases))?;
+            row(&cuda, &stream, &kv, 512, "kv", false, (scheme, bases))?;
+        }
+    }
+    for (name, data) in generated(&kv) {
+        row(&cuda, &stream, &data, 512, name, false, (Scheme::W2x3, Bases::Chunk))?;
     }
     Ok(())
 }
@@ -64,10 +80,19 @@ fn generated(kv: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn row(cuda: &Cuda, stream: &Arc<CudaStream>, kv: &[u8], mib: usize, data: &str, auto: bool) -> Result<()> {
+#[allow(clippy::too_many_arguments)]
+fn row(
+    cuda: &Cuda,
+    stream: &Arc<CudaStream>,
+    kv: &[u8],
+    mib: usize,
+    data: &str,
+    auto: bool,
+    (scheme, bases): (Scheme, Bases),
+) -> Result<()> {
     let bytes = mib << 20;
     let raw: Vec<u8> = kv.iter().copied().cycle().take(bytes).collect();
-    let tensor = TensorSpec::new("kv", Dtype::Bf16, Scheme::W4, &[bytes as u64 / 2]);
+    let tensor = TensorSpec::new("kv", Dtype::Bf16, scheme, &[bytes as u64 / 128, 64]).with_bases(bases);
     let spec = FrameSpec::new(vec![tensor], Flags::default());
     let codebook = match auto {
         true => CodebookChoice::Auto,
@@ -158,9 +183,10 @@ fn row(cuda: &Cuda, stream: &Arc<CudaStream>, kv: &[u8], mib: usize, data: &str,
     let speed = |ms: f64| bytes as f64 / ms / 1e6;
     let share = |ms: f64, copied: f64| moved / ms / (ceiling / copied);
     println!(
-        "{{\"data\": {data:?}, \"MiB\": {mib}, \"codebook\": {:?}, \"ratio\": {:.4}, \
+        "{{\"scheme\": \"{scheme}\", \"bases\": \"{}\", \"data\": {data:?}, \"MiB\": {mib}, \"codebook\": {:?}, \"ratio\": {:.4}, \
          \"copy_moved_GBps\": {:.0}, \"encode_GBps\": {:.0}, \"encode_share\": {:.3}, \"decode_GBps\": {:.0}, \"decode_share\": {:.3}, \
          \"graph_us\": {{\"copy\": {:.2}, \"encode\": {:.2}, \"decode\": {:.2}}}, \"graph_share\": {{\"encode\": {:.3}, \"decode\": {:.3}}}}}",
+        bases.name(),
         if auto { "auto" } else { "given" },
         bytes as f64 / frame_bytes as f64,
         ceiling / copied / 1e6,

@@ -20,7 +20,7 @@ pub struct Ptx {
 }
 
 /// All PTX files that ship.
-pub const PTX: &[Ptx] = include!(concat!(env!("OUT_DIR"), "/ptx.rs"));
+pub static PTX: &[Ptx] = include!(concat!(env!("OUT_DIR"), "/ptx.rs"));
 
 /// A function, with the module it lives in.
 #[derive(Clone, Copy)]
