@@ -55,8 +55,9 @@ pub fn decode<D: Dtype, S: Scheme>(
         let part = parts.at(start);
         let mut ok = inside;
         if inside && (mode == MODE_CODED || mode == MODE_ZEROS) && length < raw {
-            (exponents, ok) =
-                S::decode::<D, LEVEL>(program, &chunk, known, channels, &codes, &exponents, mode, part, length);
+            (exponents, ok) = S::decode::<D, LEVEL>(
+                program, &chunk, known, channels, &codes, &exponents, mode, part, length,
+            );
         } else if inside && mode == MODE_RAW && length == raw {
             exponents = part.raw_exponents::<D, S, LEVEL>(&chunk, &codes);
         } else if inside && mode == MODE_EQUAL && length == 1 {

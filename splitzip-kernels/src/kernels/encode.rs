@@ -9,7 +9,9 @@ use crate::kernel;
 use crate::launch::Chunks;
 use crate::scheme::{Scheme, W2x2x3, W2x2x3Channel, W2x3, W2x3Channel, W3, W3Channel, W4};
 use crate::stream::{ENTRY_MODE_SHIFT, MODE_EQUAL, MODE_RAW, groups};
-use crate::tile::{Chunk, Directory, Fill, In, InChunk, Out, Program, Slots, Tail, TailArea, Totals, map, raw_words};
+use crate::tile::{
+    Chunk, Directory, Fill, In, InChunk, Out, Program, Slots, Tail, TailArea, Totals, map, raw_words,
+};
 
 /// Encodes a chunk.
 ///

@@ -182,7 +182,9 @@ impl Scheme for W4 {
         let (bytes, valid, mut ok, mut at) = (program.share_bytes(alone), chunk.valid, mode == MODE_CODED, 0);
         while at < length {
             let records = part.words(at, length, !0);
-            let bad = map(&records, |r| (r != !0 && ((r & 0xffff) >= valid || (r >> 16) >= 1 << D::EXPONENT_BITS)) as u32);
+            let bad = map(&records, |r| {
+                (r != !0 && ((r & 0xffff) >= valid || (r >> 16) >= 1 << D::EXPONENT_BITS)) as u32
+            });
             ok &= !program.any(&bad);
             bytes.patch(&map((&records, &bad), |(r, bad)| if bad != 0 { !0 } else { r }));
             at += 32;

@@ -11,7 +11,9 @@ use crate::dtype::{Dtype, exponent_bytes};
 use crate::launch::Argument;
 use crate::stream::{MODE_CODED, MODE_ZEROS};
 use crate::tile::bits::{from_planes, planes, transpose, unweave, weave, zero_bytes};
-use crate::tile::{ChannelBases, Chunk, InChunk, Nothing, Part, Parts, Program, Slot, Tile, Words, count_before, map, patch};
+use crate::tile::{
+    ChannelBases, Chunk, InChunk, Nothing, Part, Parts, Program, Slot, Tile, Words, count_before, map, patch,
+};
 use crate::unroll;
 use core::marker::PhantomData;
 
