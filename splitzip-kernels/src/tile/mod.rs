@@ -10,24 +10,31 @@
 //! in it over an array (write [`unroll!`](crate::unroll)); each puts the array into local memory.
 
 pub mod bits;
+mod channels;
 mod chunk;
+mod directory;
 mod memory;
 mod part;
+mod parts;
+mod place;
 mod plane;
 mod program;
 mod short;
+mod slots;
 mod words;
 
+pub use channels::{ChannelBases, ChannelBasesOut};
 pub use chunk::{Chunk, TAIL_BYTES, Tail, TailArea};
-pub(crate) use memory::raw_words;
-pub use memory::{
-    ChannelBases, ChannelBasesOut, ChunkSums, Directory, DirectoryIn, Nothing, Parts, Placed, Slot, Slots,
-    SlotsIn, Status, Table, Totals, Update,
-};
+pub use directory::{Directory, DirectoryIn};
+pub use memory::{ChunkSums, Nothing, Status, Table, Update};
 pub use part::Part;
 pub(crate) use part::{count_before, patch};
+pub use parts::Parts;
+pub use place::{Placed, SlotsIn, Totals};
 pub use plane::{Fill, In, InChunk, Out};
 pub use program::{Program, StagedTable};
+pub(crate) use slots::raw_words;
+pub use slots::{Slot, Slots};
 pub use words::Words;
 
 use crate::arch::{self, Lanes};

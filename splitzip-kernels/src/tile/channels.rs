@@ -1,0 +1,74 @@
+//! Channel bases: where the window of each channel of a group lies.
+
+use super::{Chunk, Tile, generate};
+use crate::arch;
+use crate::launch::{Argument, ArgumentError, Extent, Kind, Source, Target, memory_arguments};
+use crate::stream::GROUP;
+
+/// Channel bases: a byte for every channel of every group.
+#[derive(Clone, Copy)]
+pub struct ChannelBases(*const u8);
+
+impl Extent for ChannelBases {
+    fn bytes(_: u64) -> u64 {
+        0 // measured by the caller, who knows the number of channels
+    }
+    const ALIGN: u64 = 8;
+}
+memory_arguments! { source [] ChannelBases = ChannelBases; }
+
+impl ChannelBases {
+    /// No bases: nobody asks for any.
+    #[inline(always)]
+    pub(crate) fn none() -> Self {
+        ChannelBases(core::ptr::null())
+    }
+
+    /// The bases of the elements of a chunk, a byte each, in the order of the elements of each run.
+    #[inline(always)]
+    pub fn of(self, chunk: &Chunk, channels: u32) -> Tile<[u32; 8]> {
+        let group = self.0.wrapping_add((chunk.index / GROUP) as usize * channels as usize);
+        // Channels are a multiple of 8, so a run never crosses the end of a row.
+        let channels = channels.max(1);
+        let first = chunk.channel(channels);
+        generate(|lane| {
+            let mut out = [0; 8];
+            crate::unroll!(g < 4 => {
+                let channel = (first + ((g as u32) << 8 | lane << 3)) % channels;
+                // SAFETY: the group has a byte for every channel; 8 of them are aligned to 8.
+                let run = unsafe { arch::load64(group.add(channel as usize)) };
+                out[2 * g] = run[0];
+                out[2 * g + 1] = run[1]
+            });
+            out
+        })
+    }
+}
+
+/// Channel bases while they are computed.
+#[derive(Clone, Copy)]
+pub struct ChannelBasesOut(*mut u8);
+
+impl Extent for ChannelBasesOut {
+    fn bytes(_: u64) -> u64 {
+        0 // as `ChannelBases`
+    }
+    const ALIGN: u64 = 8;
+}
+memory_arguments! { target [] ChannelBasesOut = ChannelBasesOut; }
+
+impl ChannelBasesOut {
+    /// Stores what `base` says of every channel of a group.
+    #[inline(always)]
+    pub fn store(self, group: u32, channels: u32, base: impl Fn(u32) -> u32) {
+        let group = self.0.wrapping_add(group as usize * channels as usize);
+        for lane in arch::lanes() {
+            let mut channel = lane;
+            while channel < channels {
+                // SAFETY: the group has a byte for every channel.
+                unsafe { arch::store8(group.add(channel as usize), base(channel)) };
+                channel += 32;
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The directory of a tensor: where the variable parts of a group start, and an entry for each of its chunks.
+
+use super::{Chunk, Program, Tile, Update, generate};
+use crate::arch;
+use crate::launch::{
+    Argument, ArgumentError, Extent, Kind, Source, Target, directory_bytes, memory_arguments,
+};
+use crate::stream::{ENTRY_WORDS, GROUP, RECORD_BYTES, RECORD_ENTRIES};
+
+/// The directory of a tensor while it is written.
+#[derive(Clone, Copy)]
+pub struct Directory(*mut u8);
+
+/// The directory of a tensor that is read.
+#[derive(Clone, Copy)]
+pub struct DirectoryIn(*const u8);
+
+impl Extent for Directory {
+    fn bytes(elements: u64) -> u64 {
+        directory_bytes(elements)
+    }
+    const ALIGN: u64 = 8;
+}
+impl Extent for DirectoryIn {
+    fn bytes(elements: u64) -> u64 {
+        directory_bytes(elements)
+    }
+    const ALIGN: u64 = 8;
+}
+memory_arguments! { target [] Directory = Directory; }
+memory_arguments! { source [] DirectoryIn = DirectoryIn; }
+
+#[inline(always)]
+fn entry_at(chunk: u32) -> usize {
+    (chunk / GROUP) as usize * RECORD_BYTES as usize + (RECORD_ENTRIES + chunk % GROUP * 2) as usize
+}
+
+impl Directory {
+    /// Writes the entry of a chunk.
+    #[inline(always)]
+    pub fn store_entry(self, chunk: &Chunk, entry: u32) {
+        for lane in arch::lanes() {
+            if lane == 0 {
+                // SAFETY: the chunk exists.
+                unsafe { arch::store16(self.0.add(entry_at(chunk.index)), entry) }
+            }
+        }
+    }
+
+    /// Lane `i` < 16: the entry of chunk `i` of a group that has `exist` chunks; the others get zero, here and in memory.
+    #[inline(always)]
+    pub fn complete_entries(self, group: u32, exist: u32) -> Tile<u32> {
+        let record = self.0.wrapping_add(group as usize * RECORD_BYTES as usize);
+        generate(|lane| {
+            if lane >= GROUP {
+                return 0;
+            }
+            let p = record.wrapping_add((RECORD_ENTRIES + lane * 2) as usize);
+            // SAFETY: the record has 16 entries.
+            unsafe {
+                if lane < exist {
+                    arch::load16(p)
+                } else {
+                    arch::store16(p, 0);
+                    0
+                }
+            }
+        })
+    }
+
+    /// Writes where the parts of a group start, in words.
+    #[inline(always)]
+    pub fn store_start(self, group: u32, start: u64) {
+        Update::<8>(self.0.wrapping_add(group as usize * RECORD_BYTES as usize)).store64(0, start);
+    }
+}
+
+impl DirectoryIn {
+    /// The entry of a chunk, the same for all lanes.
+    #[inline(always)]
+    pub fn entry(self, chunk: &Chunk) -> u32 {
+        // SAFETY: the chunk exists.
+        unsafe { arch::load16(self.0.add(entry_at(chunk.index))) }
+    }
+
+    /// The word where the part of a chunk starts: the start of its group plus the words of the chunks before it.
+    #[inline(always)]
+    pub fn start(self, program: &Program, chunk: &Chunk) -> u64 {
+        let record = self.0.wrapping_add((chunk.index / GROUP) as usize * RECORD_BYTES as usize);
+        let rank = chunk.index % GROUP;
+        let before = generate(|lane| {
+            if lane < rank {
+                // SAFETY: an earlier chunk of the group exists.
+                (unsafe { arch::load16(record.add((RECORD_ENTRIES + lane * 2) as usize)) }) & ENTRY_WORDS
+            } else {
+                0
+            }
+        });
+        // SAFETY: the record exists; it is aligned to 8.
+        let [low, high] = unsafe { arch::load64(record) };
+        ((high as u64) << 32 | low as u64).wrapping_add(program.sum(&before) as u64)
+    }
+}
