@@ -2,7 +2,8 @@
 
 use crate::device::DeviceChoice;
 use clap::{Args, Parser, Subcommand};
-use splitzip_host::Scheme;
+use splitzip_host::file::Options;
+use splitzip_host::{BasesChoice, Dtype, SchemeChoice};
 use std::path::PathBuf;
 
 /// Lossless compression of LLM KV caches.
@@ -41,9 +42,8 @@ pub struct Compress {
     /// The .spz file [default: IN with .spz appended].
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
-    /// How exponents are coded: stored, w4, w3, w2x3 or w2x2x3, as far as the device has it.
-    #[arg(long, default_value = "w4")]
-    pub scheme: Scheme,
+    #[command(flatten)]
+    pub coding: CodingArguments,
     /// Take codebooks from this file of `calibrate`, and not from a sample of every tensor.
     #[arg(long, value_name = "FILE")]
     pub codebook: Option<PathBuf>,
@@ -93,9 +93,8 @@ pub struct Inspect {
     /// A safetensors file or an .spz file.
     #[arg(value_name = "IN")]
     pub input: PathBuf,
-    /// How exponents would be coded, for a safetensors file [default: w4].
-    #[arg(long)]
-    pub scheme: Option<Scheme>,
+    #[command(flatten)]
+    pub coding: CodingArguments,
     #[command(flatten)]
     pub work: WorkArguments,
     #[command(flatten)]
@@ -107,6 +106,8 @@ pub struct Calibrate {
     /// Safetensors files.
     #[arg(value_name = "IN", required = true)]
     pub inputs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub dtype: DtypeArguments,
     /// The codebook file.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
@@ -122,6 +123,45 @@ pub struct Calibrate {
 pub struct Devices {
     #[command(flatten)]
     pub json: JsonArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct CodingArguments {
+    /// How exponents are coded: auto (the smallest for every tensor), stored, w4, w3, w2x3 or w2x2x3 [default: w2x3].
+    #[arg(long)]
+    pub scheme: Option<SchemeChoice>,
+    /// Whose mean places the window of w3, w2x3 and w2x2x3: chunk, channel (where a tensor can), or auto (the smaller for every
+    /// tensor) [default: auto].
+    #[arg(long)]
+    pub bases: Option<BasesChoice>,
+    #[command(flatten)]
+    pub dtype: DtypeArguments,
+}
+
+impl CodingArguments {
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        self.scheme.is_none() && self.bases.is_none() && self.dtype.dtype.is_none()
+    }
+
+    /// The options of the library.
+    pub fn options(&self) -> Options {
+        let default = Options::default();
+        Options {
+            scheme: self.scheme.unwrap_or(default.scheme),
+            bases: self.bases.unwrap_or(default.bases),
+            dtype: self.dtype.dtype,
+            ..default
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct DtypeArguments {
+    /// Treat U8, I8 and F8 tensors as e4m3 or e5m2, or U16, I16, F16 and BF16 tensors as bf16 or fp16. Tensors of other
+    /// dtypes are left alone.
+    #[arg(long)]
+    pub dtype: Option<Dtype>,
 }
 
 #[derive(Debug, Args)]

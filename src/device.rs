@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Result};
 use splitzip_host::cuda::Cuda;
-use splitzip_host::{Cpu, Dtype, Error, Executor, Reference, Scheme, file};
+use splitzip_host::{Cpu, Dtype, Error, Executor, Reference, Scheme, SchemeChoice, file};
 use std::str::FromStr;
 
 /// What `--device` says.
@@ -81,11 +81,12 @@ pub fn choose(
 pub fn choose_with_scheme(
     choice: DeviceChoice,
     threads: Option<u16>,
-    scheme: Scheme,
+    scheme: SchemeChoice,
 ) -> Result<Box<dyn Executor>> {
-    let executor = choose(choice, threads, |executor| schemes(executor).contains(&scheme))?;
+    let suits = |has: &[Scheme]| scheme.schemes().iter().all(|scheme| has.contains(scheme));
+    let executor = choose(choice, threads, |executor| suits(&schemes(executor)))?;
     let has = schemes(&*executor);
-    if has.contains(&scheme) {
+    if suits(&has) {
         return Ok(executor);
     }
     let names: Vec<&str> = has.into_iter().map(Scheme::name).collect();

@@ -249,7 +249,8 @@ fn codebooks_that_do_not_fit() {
             .arg("-o")
             .arg(&output)
             .arg("--codebook")
-            .arg(book);
+            .arg(book)
+            .args(if more.contains(&"--scheme") { &[][..] } else { &["--scheme", "w4"] });
         common::Run::from(command.args(more).output().expect("the program starts"))
     };
     let book = |default: &str| {
@@ -268,8 +269,40 @@ fn codebooks_that_do_not_fit() {
     compress(&place.path("missing"), &[]).fails(1, &["cannot open", "missing"]);
     let good = book(&format!(r#"{{"dtype":"bf16","exponents":{exponents}}}"#));
     compress(&good, &["--scheme", "stored"]).fails(2, &["stored has no codebook"]);
+    compress(&good, &["--scheme", "w2x3"]).fails(2, &["w2x3 has no codebook", "use w4 or auto"]);
     assert_eq!(place.names(), ["book"]);
     compress(&good, &["--verify"]).succeeds(); // a bad codebook costs size, never bits
+}
+
+#[test]
+fn a_scheme_without_a_gain() {
+    let place = Place::new();
+    let output = place.path("out");
+    let compress = |tensors: &[(&str, &str, &[u64], Vec<u8>)], more: &[&str]| {
+        let input = place.file("in", &safetensors_of(tensors));
+        let mut command = command();
+        command.args(["compress", "--device", "cpu", "--force", "-o"]).arg(&output).arg(input).args(more);
+        common::Run::from(command.output().expect("the program starts"))
+    };
+    let (half, k) = (("a", "F8_E4M3", &[4096u64][..], vec![0x38; 4096]), bf16(4096, 1));
+    let words = ["in: w4 is pointless for e4m3", "use one of stored, w3, w2x3, w2x2x3"];
+    compress(std::slice::from_ref(&half), &["--scheme", "w4"]).fails(1, &words);
+    assert_eq!(place.names(), ["in"]);
+    let said =
+        compress(&[half.clone(), ("k", "BF16", &[4096], k)], &["--scheme", "w4", "--verify"]).succeeds();
+    assert!(said.stdout.contains("1 tensor is stored: w4 is pointless for e4m3"), "{}", said.stdout);
+    compress(&[half], &["--scheme", "auto", "--verify"]).succeeds();
+}
+
+#[test]
+fn dtypes_and_bases_that_are_not_there() {
+    let place = Place::new();
+    let output = place.path("out");
+    let compress = |name: &str, value: &str| run([&"compress", &fixture(), &"-o", &output, &name, &value]);
+    compress("--dtype", "f64").fails(2, &["there is no dtype \"f64\""]);
+    compress("--dtype", "bytes").fails(2, &["bytes is no float format"]);
+    compress("--bases", "row").fails(2, &["there is no bases \"row\"", "auto, chunk, channel"]);
+    assert!(place.names().is_empty());
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn json_of_compress_decompress_and_verify() {
     run([&"calibrate", &input, &"-o", &book, &"--device", &"cpu"]).succeeds();
     let plain = object(&[&"compress", &input, &"-o", &packed, &"--device", &"cpu"]);
     assert_eq!((&plain["codebook"], &plain["verify"]), (&Value::from("auto"), &Value::Null));
-    let compress: [&dyn AsRef<std::ffi::OsStr>; 10] = [
+    let compress: [&dyn AsRef<std::ffi::OsStr>; 12] = [
         &"compress",
         &input,
         &"-o",
@@ -96,6 +96,8 @@ fn json_of_compress_decompress_and_verify() {
         &"cpu",
         &"--codebook",
         &book,
+        &"--scheme",
+        &"w4",
     ];
     insta::assert_json_snapshot!("compress", object(&compress));
     insta::assert_json_snapshot!(

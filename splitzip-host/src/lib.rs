@@ -36,6 +36,7 @@ pub mod format;
 pub mod reference;
 mod sample;
 mod scheme;
+pub mod select;
 mod steps;
 
 pub use codebook::{Codebook, Histogram};
@@ -48,6 +49,7 @@ pub use format::{Flags, Frame, FrameSpec, Layout, TensorSpec};
 pub use reference::Reference;
 pub use sample::{SAMPLED_CHUNKS, sampled_chunks};
 pub use scheme::{Bases, Scheme};
+pub use select::{BasesChoice, SchemeChoice};
 
 /// The example of the README, compiled and run by the tests.
 #[cfg(doctest)]

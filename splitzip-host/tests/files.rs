@@ -58,7 +58,7 @@ fn frames_of_every_size() -> Result<()> {
     let mut sizes = Vec::new();
     for frame_bytes in [2048, 4096, 6144, 10_240, 1 << 16, 256 << 20] {
         for scheme in Scheme::ALL {
-            let options = Options { scheme, frame_bytes, ..Options::default() };
+            let options = Options { scheme: scheme.into(), frame_bytes, ..Options::default() };
             let packed = compress(&original, &options)?;
             let reader = Reader::from_bytes(&packed)?;
             assert!(reader.frames().iter().all(|frame| frame.raw_bytes <= frame_bytes));
@@ -103,7 +103,7 @@ fn a_header_longer_than_a_frame() -> Result<()> {
 fn reports_say_where_bytes_went() -> Result<()> {
     let original = original();
     for frame_bytes in [2048, 1 << 20] {
-        let options = Options { frame_bytes, ..Options::default() };
+        let options = Options { scheme: Scheme::W4.into(), frame_bytes, ..Options::default() };
         let (report, exponents) =
             file::inspect_safetensors(&Cpu::new(), &original, &options, &mut |_| Ok(()))?;
         let packed = compress(&original, &options)?;

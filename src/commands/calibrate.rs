@@ -24,14 +24,14 @@ pub fn run(arguments: &Calibrate) -> Result {
     let mut calibration = Calibration::default();
     let mut bar = Bar::new("calibrate", inputs.iter().map(|input| input.len() as u64).sum());
     for input in &inputs {
-        file::calibrate(&*executor, input, &mut calibration).map_err(Failure::at(input.path()))?;
+        file::calibrate(&*executor, input, arguments.dtype.dtype, &mut calibration)
+            .map_err(Failure::at(input.path()))?;
         bar.next(input.len() as u64);
         bar.at(0).map_err(Failure::at(input.path()))?;
     }
     drop(bar);
     if calibration.tensors().next().is_none() {
-        let reason =
-            "no tensor of these files has a dtype with codebooks (BF16): there is nothing to calibrate";
+        let reason = "no tensor of these files has a dtype with codebooks (BF16, F16, F8_E5M2): there is nothing to calibrate";
         return Err(Failure::Failed(reason.to_owned()));
     }
     let codebooks = calibration.codebooks().map_err(Failure::at(&arguments.output))?;

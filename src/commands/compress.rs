@@ -1,6 +1,8 @@
 //! `compress`.
 
-use super::{TensorObject, escape_share, escapes, open, ratio_text, refuse_same, rest};
+use super::{
+    TensorObject, bases_text, dtype_text, escape_share, escapes, notes, open, ratio_text, refuse_same, rest,
+};
 use crate::arguments::Compress;
 use crate::device;
 use crate::failure::{Failure, Result};
@@ -9,7 +11,7 @@ use crate::progress::{Bar, catch_interrupts};
 use crate::table::Table;
 use serde::Serialize;
 use splitzip_host::file::{self, Mapped, Options, Reader, Report, Target, TensorReport};
-use splitzip_host::{CodebookFile, Executor, Scheme};
+use splitzip_host::{CodebookFile, Dtype, Executor, Scheme};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -19,8 +21,8 @@ pub fn run(arguments: &Compress) -> Result {
     refuse_same(&arguments.input, &output)?;
     let codebooks = arguments.codebook.as_deref().map(read_codebooks).transpose()?;
     let work = &arguments.work;
-    let executor = device::choose_with_scheme(work.device, work.threads, arguments.scheme)?;
-    let options = Options { scheme: arguments.scheme, codebooks, ..Options::default() };
+    let options = Options { codebooks, ..arguments.coding.options() };
+    let executor = device::choose_with_scheme(work.device, work.threads, options.scheme)?;
 
     catch_interrupts();
     let mut target = Target::create(&output, arguments.target.force).map_err(Failure::at(&output))?;
@@ -36,9 +38,9 @@ pub fn run(arguments: &Compress) -> Result {
 
     let device = executor.name();
     if arguments.json.json {
-        return output::json(&Object::new(arguments, &output, &device, &report, speed, verified));
+        return output::json(&Object::new(arguments, &output, &device, &options, &report, speed, verified));
     }
-    let mut text = table(&report);
+    let mut text = table(&report) + &notes(&report);
     text += &format!("\ncompressed  {} ({device})\n", speed.text());
     if let Some(speed) = verified {
         text += &format!("verified    {}: restores byte for byte, SHA-256 {}\n", speed.text(), report.sha256);
@@ -81,19 +83,21 @@ fn verify(executor: &dyn Executor, temporary: &Path, input: &Mapped) -> Result<S
 /// Tensors whose names differ in numbers only.
 struct Group<'a> {
     name: String,
-    dtype: &'a str,
+    dtype: String,
     scheme: Scheme,
+    bases: String,
     tensors: Vec<&'a TensorReport>,
 }
 
 impl Group<'_> {
-    fn row(&self) -> [String; 8] {
+    fn row(&self) -> [String; 9] {
         let raw: u64 = self.tensors.iter().map(|tensor| tensor.raw_bytes).sum();
         let coded: u64 = self.tensors.iter().map(|tensor| tensor.coded_bytes).sum();
         [
             self.name.clone(),
-            self.dtype.to_owned(),
+            self.dtype.clone(),
             self.scheme.to_string(),
+            self.bases.clone(),
             self.tensors.len().to_string(),
             size(raw),
             size(coded),
@@ -107,19 +111,24 @@ impl Group<'_> {
 fn table(report: &Report) -> String {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for tensor in &report.tensors {
-        let (name, dtype, scheme) = (pattern(&tensor.name), tensor.dtype.as_str(), tensor.scheme);
-        match groups.iter_mut().find(|of| of.name == name && of.dtype == dtype && of.scheme == scheme) {
+        let (name, dtype, scheme) = (pattern(&tensor.name), dtype_text(tensor), tensor.scheme);
+        let bases = bases_text(tensor);
+        let same = |of: &&mut Group<'_>| {
+            of.name == name && of.dtype == dtype && of.scheme == scheme && of.bases == bases
+        };
+        match groups.iter_mut().find(same) {
             Some(group) => group.tensors.push(tensor),
-            None => groups.push(Group { name, dtype, scheme, tensors: vec![tensor] }),
+            None => groups.push(Group { name, dtype, scheme, bases, tensors: vec![tensor] }),
         }
     }
-    let titles = ["tensors", "dtype", "scheme", "count", "raw", "coded", "ratio", "escapes"];
-    let mut table = Table::new(3, &titles);
+    let titles = ["tensors", "dtype", "scheme", "bases", "count", "raw", "coded", "ratio", "escapes"];
+    let mut table = Table::new(4, &titles);
     groups.iter().for_each(|group| table.row(group.row()));
     let (raw, coded) = rest(report);
     let empty = String::new;
     table.row([
         "headers, index".to_owned(),
+        empty(),
         empty(),
         empty(),
         empty(),
@@ -132,6 +141,7 @@ fn table(report: &Report) -> String {
     let (raw, coded) = (report.raw_bytes, report.coded_bytes);
     table.row([
         "total".to_owned(),
+        empty(),
         empty(),
         empty(),
         report.tensors.len().to_string(),
@@ -163,7 +173,9 @@ struct Object<'a> {
     input: String,
     output: String,
     device: &'a str,
-    scheme: Scheme,
+    scheme: String,
+    bases: String,
+    dtype: Option<Dtype>,
     codebook: String,
     raw_bytes: u64,
     coded_bytes: u64,
@@ -181,6 +193,7 @@ impl<'a> Object<'a> {
         arguments: &Compress,
         output: &Path,
         device: &'a str,
+        options: &Options,
         report: &'a Report,
         compress: Speed,
         verify: Option<Speed>,
@@ -192,7 +205,9 @@ impl<'a> Object<'a> {
             input: arguments.input.display().to_string(),
             output: output.display().to_string(),
             device,
-            scheme: arguments.scheme,
+            scheme: options.scheme.to_string(),
+            bases: options.bases.to_string(),
+            dtype: options.dtype,
             codebook: codebook.map_or_else(|| "auto".to_owned(), |path| path.display().to_string()),
             raw_bytes: report.raw_bytes,
             coded_bytes: report.coded_bytes,

@@ -1,6 +1,6 @@
 //! `inspect`.
 
-use super::{TensorObject, escape_share, escapes, open, ratio_text, rest};
+use super::{TensorObject, bases_text, dtype_text, escape_share, escapes, notes, open, ratio_text, rest};
 use crate::arguments::Inspect;
 use crate::device;
 use crate::failure::{Failure, Result};
@@ -9,7 +9,7 @@ use crate::progress::Bar;
 use crate::table::Table;
 use serde::Serialize;
 use splitzip_host::Histogram;
-use splitzip_host::file::{self, Options, Reader, Report};
+use splitzip_host::file::{self, Reader, Report};
 
 pub fn run(arguments: &Inspect) -> Result {
     let input = open(&arguments.input)?;
@@ -18,18 +18,17 @@ pub fn run(arguments: &Inspect) -> Result {
         || arguments.input.extension().is_some_and(|extension| extension == "spz");
     let mut bar = Bar::new("inspect", input.len() as u64);
     let (report, exponents) = if compressed {
-        if let Some(scheme) = arguments.scheme {
+        if !arguments.coding.is_empty() {
             let reason =
-                format!("--scheme {scheme} is for safetensors files; an .spz file has its scheme already");
-            return Err(Failure::Usage(reason));
+                "--scheme, --bases and --dtype are for safetensors files; an .spz file has them already";
+            return Err(Failure::Usage(reason.to_owned()));
         }
         let mut reader = Reader::from_bytes(&input).map_err(Failure::at(&arguments.input))?;
         let executor = device::choose(work.device, work.threads, |_| true)?;
         file::inspect_file(&*executor, &mut reader, &mut |done| bar.at(done))
     } else {
-        let scheme = arguments.scheme.unwrap_or(Options::default().scheme);
-        let executor = device::choose_with_scheme(work.device, work.threads, scheme)?;
-        let options = Options { scheme, ..Options::default() };
+        let options = arguments.coding.options();
+        let executor = device::choose_with_scheme(work.device, work.threads, options.scheme)?;
         file::inspect_safetensors(&*executor, &input, &options, &mut |done| bar.at(done))
     }
     .map_err(Failure::at(&arguments.input))?;
@@ -59,10 +58,10 @@ pub fn run(arguments: &Inspect) -> Result {
 
 fn table(report: &Report, exponents: &[Option<Histogram>]) -> String {
     let titles = [
-        "tensor", "dtype", "scheme", "shape", "raw", "entropy", "top 8", "top 16", "escapes", "coded",
-        "ratio",
+        "tensor", "dtype", "scheme", "bases", "shape", "raw", "entropy", "top 8", "top 16", "escapes",
+        "coded", "ratio",
     ];
-    let mut table = Table::new(3, &titles);
+    let mut table = Table::new(4, &titles);
     let numbers = |exponents: Option<&Histogram>| match exponents {
         Some(of) => [format!("{:.3}", of.entropy()), percent(of.coverage(8)), percent(of.coverage(16))],
         None => ["-", "-", "-"].map(str::to_owned),
@@ -71,8 +70,9 @@ fn table(report: &Report, exponents: &[Option<Histogram>]) -> String {
         let shape = tensor.shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
         let what = [
             tensor.name.clone(),
-            tensor.dtype.clone(),
+            dtype_text(tensor),
             tensor.scheme.to_string(),
+            bases_text(tensor),
             shape,
             size(tensor.raw_bytes),
         ];
@@ -83,14 +83,14 @@ fn table(report: &Report, exponents: &[Option<Histogram>]) -> String {
     let (raw, coded) = rest(report);
     let row = |name: &str, raw, escapes, coded, ratio| {
         let empty = String::new;
-        let what = [name.to_owned(), empty(), empty(), empty(), size(raw)];
+        let what = [name.to_owned(), empty(), empty(), empty(), empty(), size(raw)];
         what.into_iter().chain([empty(), empty(), empty()]).chain([escapes, size(coded), ratio])
     };
     table.row(row("headers, index", raw, String::new(), coded, String::new()));
     table.line();
     let (raw, coded) = (report.raw_bytes, report.coded_bytes);
     table.row(row("total", raw, escape_share(&report.tensors), coded, ratio_text(raw, coded)));
-    table.text()
+    table.text() + &notes(report)
 }
 
 #[derive(Serialize)]

@@ -8,8 +8,8 @@ pub mod inspect;
 pub mod verify;
 
 use crate::failure::{Failure, Result};
-use splitzip_host::Scheme;
 use splitzip_host::file::{Chunks, Mapped, Report, TensorReport};
+use splitzip_host::{Bases, Dtype, Scheme};
 use std::path::Path;
 
 /// Refuses to write to a file that is read, under whatever name or link.
@@ -35,12 +35,15 @@ struct TensorObject<'a> {
     name: &'a str,
     dtype: &'a str,
     shape: &'a [u64],
+    coded_as: Option<Dtype>,
     scheme: Scheme,
+    bases: Option<Bases>,
     raw_bytes: u64,
     coded_bytes: u64,
     ratio: f64,
     chunks: Chunks,
     escapes: Option<u64>,
+    note: Option<&'a str>,
 }
 
 impl<'a> TensorObject<'a> {
@@ -49,12 +52,15 @@ impl<'a> TensorObject<'a> {
             name: &tensor.name,
             dtype: &tensor.dtype,
             shape: &tensor.shape,
+            coded_as: tensor.coded_as,
             scheme: tensor.scheme,
+            bases: tensor.bases,
             raw_bytes: tensor.raw_bytes,
             coded_bytes: tensor.coded_bytes,
             ratio: tensor.ratio(),
             chunks: tensor.chunks,
             escapes: tensor.escapes,
+            note: tensor.note.as_deref(),
         }
     }
 }
@@ -64,6 +70,40 @@ fn rest(report: &Report) -> (u64, u64) {
     let raw: u64 = report.tensors.iter().map(|tensor| tensor.raw_bytes).sum();
     let coded: u64 = report.tensors.iter().map(|tensor| tensor.coded_bytes).sum();
     (report.raw_bytes.saturating_sub(raw), report.coded_bytes.saturating_sub(coded))
+}
+
+/// The dtype of a tensor, with that as which it is coded where it is another one: `U8 as e4m3`.
+fn dtype_text(tensor: &TensorReport) -> String {
+    let name = match tensor.dtype.as_str() {
+        "BF16" => "bf16",
+        "F16" => "fp16",
+        "F8_E4M3" => "e4m3",
+        "F8_E5M2" => "e5m2",
+        other => other,
+    };
+    match tensor.coded_as {
+        Some(dtype) if dtype.name() != name => format!("{} as {dtype}", tensor.dtype),
+        _ => tensor.dtype.clone(),
+    }
+}
+
+fn bases_text(tensor: &TensorReport) -> String {
+    tensor.bases.map_or("-", Bases::name).to_owned()
+}
+
+/// Why tensors are stored although they could be coded: a line a reason.
+fn notes(report: &Report) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for note in report.tensors.iter().filter_map(|tensor| tensor.note.as_deref()) {
+        match counts.iter_mut().find(|of| of.0 == note) {
+            Some(of) => of.1 += 1,
+            None => counts.push((note, 1)),
+        }
+    }
+    let line = |&(note, count): &(&str, usize)| {
+        format!("{count} {} stored: {note}\n", if count == 1 { "tensor is" } else { "tensors are" })
+    };
+    counts.iter().map(line).collect()
 }
 
 /// Escapes of all tensors that count them.

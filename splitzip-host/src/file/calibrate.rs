@@ -2,7 +2,7 @@
 
 use super::inspect::histogram;
 use super::tensors::Contents;
-use crate::{Codebook, CodebookFile, Executor, Histogram, Result};
+use crate::{Codebook, CodebookFile, Dtype, Executor, Histogram, Result, Scheme};
 use std::collections::BTreeMap;
 
 /// Counts of exponents by tensor name, over the files seen so far.
@@ -11,15 +11,21 @@ pub struct Calibration {
     tensors: BTreeMap<String, Histogram>,
 }
 
-/// Adds the tensors of one safetensors file that would be coded.
+/// Adds the tensors of one safetensors file that would be coded with a codebook. `dtype` is as in [`Options`](super::Options).
 ///
 /// # Errors
 /// What is no safetensors file; a name that had another dtype in a file before
 /// ([`CodebookDtype`](crate::Error::CodebookDtype)).
-pub fn calibrate(executor: &dyn Executor, input: &[u8], sum: &mut Calibration) -> Result<()> {
+pub fn calibrate(
+    executor: &dyn Executor,
+    input: &[u8],
+    dtype: Option<Dtype>,
+    sum: &mut Calibration,
+) -> Result<()> {
     let contents = Contents::read(input, input.len() as u64)?;
     for tensor in contents.tensors() {
-        let Some(dtype) = tensor.coded().filter(|_| tensor.bytes != 0) else { continue };
+        let fits = |dtype: &Dtype| tensor.bytes != 0 && Scheme::W4.check(*dtype).is_ok();
+        let Some(dtype) = tensor.coded(dtype).filter(fits) else { continue };
         let bytes = &input[tensor.at as usize..(tensor.at + tensor.bytes) as usize];
         let counted = histogram(executor, dtype, bytes)?;
         match sum.tensors.get_mut(&tensor.name) {

@@ -1,12 +1,15 @@
 //! Safetensors to `.spz`. While a frame is encoded, its raw bytes are hashed and the frame before it is written.
 
 use super::container::{Content, Header};
-use super::plan::{self, CUT, Piece};
+use super::plan::{self, CUT, Piece, Plan};
 use super::report::{Accounts, Report, coded_bytes};
 use super::tensors::Contents;
 use super::{DEFAULT_FRAME_BYTES, FileError, MAGIC, MAX_FRAME_BYTES, Progress, Writer};
 use crate::format::{Frame, pack};
-use crate::{CodebookChoice, CodebookFile, Dtype, Error, Executor, Result, Scheme, TensorSpec};
+use crate::{
+    BasesChoice, CodebookChoice, CodebookFile, Dtype, Error, Executor, Result, Scheme, SchemeChoice,
+    TensorSpec,
+};
 use sha2::{Digest, Sha256};
 use std::io::Write;
 use std::thread;
@@ -15,7 +18,12 @@ use std::thread;
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How tensors are coded.
-    pub scheme: Scheme,
+    pub scheme: SchemeChoice,
+    /// Whose mean places the window, for schemes that have one.
+    pub bases: BasesChoice,
+    /// The float format of tensors whose dtype says only how large an element is (U8, I8, U16, I16), and of those of another
+    /// float format of that size. `None` leaves integers alone.
+    pub dtype: Option<Dtype>,
     /// Where codebooks come from, for schemes that have one: `None` takes one from a sample of every piece.
     pub codebooks: Option<CodebookFile>,
     /// The most raw bytes of a frame: a multiple of 2048, at most [`MAX_FRAME_BYTES`].
@@ -24,7 +32,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { scheme: Scheme::W4, codebooks: None, frame_bytes: DEFAULT_FRAME_BYTES }
+        Options {
+            scheme: SchemeChoice::Given(Scheme::W2x3),
+            bases: BasesChoice::Auto,
+            dtype: None,
+            codebooks: None,
+            frame_bytes: DEFAULT_FRAME_BYTES,
+        }
     }
 }
 
@@ -40,9 +54,15 @@ impl Options {
                 "frames of {given} bytes are not possible; use a multiple of {CUT}, at most {MAX_FRAME_BYTES}"
             ));
         }
-        if self.codebooks.is_some() && !self.scheme.has_codebook() {
+        let schemes = self.scheme.schemes();
+        if self.codebooks.is_some() && !schemes.iter().any(|scheme| scheme.has_codebook()) {
             let scheme = self.scheme;
-            return refuse(format!("{scheme} has no codebook: leave the codebook file out, or use w4"));
+            return refuse(format!(
+                "{scheme} has no codebook: leave the codebook file out, or use w4 or auto"
+            ));
+        }
+        if let Some(dtype) = self.dtype.filter(|dtype| !dtype.is_float()) {
+            return refuse(format!("{dtype} is no float format; use bf16, fp16, e4m3 or e5m2"));
         }
         Ok(())
     }
@@ -78,7 +98,7 @@ pub fn compress(
     }
     let raw_bytes = input.len() as u64;
     let contents = Contents::read(input, raw_bytes)?;
-    let frames = plan::frames(&contents, raw_bytes, options.scheme, options.frame_bytes);
+    let Plan { frames, notes } = plan::plan(&contents, input, options)?;
     let header = Header { content: Content::Safetensors, frame_limit: options.frame_bytes as u32, raw_bytes };
     let mut writer = Writer::new(output, header)?;
     let mut accounts = Accounts::new(&contents);
@@ -114,7 +134,9 @@ pub fn compress(
     let sha256 = digest.finalize();
     let (_, coded_bytes) = writer.finish(sha256.into())?;
     let sha256 = super::decompress::hexadecimal(&sha256);
-    Ok(Report { raw_bytes, coded_bytes, sha256, frames: frames.len() as u64, tensors: accounts.finish() })
+    let mut tensors = accounts.finish();
+    tensors.iter_mut().zip(notes).for_each(|(tensor, note)| tensor.note = note);
+    Ok(Report { raw_bytes, coded_bytes, sha256, frames: frames.len() as u64, tensors })
 }
 
 /// Encodes and packs one frame. Pieces that do not shrink are stored, which takes a second try.

@@ -23,7 +23,7 @@ pub fn inspect_safetensors(
     let contents = Contents::read(input, input.len() as u64)?;
     let report = compress(executor, input, std::io::sink(), options, progress)?;
     let of = |tensor: &super::Tensor| {
-        let dtype = tensor.float().filter(|_| tensor.bytes != 0);
+        let dtype = tensor.coded(options.dtype).filter(|_| tensor.bytes != 0);
         dtype.map(|dtype| {
             let bytes = &input[tensor.at as usize..(tensor.at + tensor.bytes) as usize];
             histogram(executor, dtype, bytes)
@@ -46,6 +46,7 @@ pub fn inspect_file(
     let contents = contents.ok_or_else(|| FileError::safetensors("this .spz file holds something else"))?;
     let mut accounts = Accounts::new(&contents);
     let mut exponents: Exponents = vec![None; contents.tensors().len()];
+    let dtypes = dtypes(reader, &contents)?;
     let mut raw = Vec::new();
     for (number, record) in reader.frames().to_vec().into_iter().enumerate() {
         let bytes = reader.frame_bytes(number)?;
@@ -54,11 +55,11 @@ pub fn inspect_file(
         decode(executor, &frame, number, &mut raw)?;
         let end = record.raw_at + record.raw_bytes;
         let first = contents.tensors().partition_point(|tensor| tensor.at + tensor.bytes <= record.raw_at);
-        for (tensor, sum) in contents.tensors().iter().zip(&mut exponents).skip(first) {
+        for ((tensor, dtype), sum) in contents.tensors().iter().zip(&dtypes).zip(&mut exponents).skip(first) {
             if tensor.at >= end {
                 break;
             }
-            let Some(dtype) = tensor.float().filter(|_| tensor.bytes != 0) else { continue };
+            let Some(dtype) = dtype.filter(|_| tensor.bytes != 0) else { continue };
             let part = |at: u64| (at.clamp(record.raw_at, end) - record.raw_at) as usize;
             let part = &raw[part(tensor.at)..part(tensor.at + tensor.bytes)];
             let counted = histogram(executor, dtype, part)?;
@@ -77,6 +78,23 @@ pub fn inspect_file(
         tensors: accounts.finish(),
     };
     Ok((report, exponents))
+}
+
+/// The dtypes as which tensors are coded. One that is stored has the dtype that the safetensors header says.
+fn dtypes(reader: &mut Reader<'_>, contents: &Contents) -> Result<Vec<Option<Dtype>>> {
+    let mut dtypes: Vec<Option<Dtype>> = contents.tensors().iter().map(super::Tensor::float).collect();
+    for (number, record) in reader.frames().to_vec().into_iter().enumerate() {
+        let bytes = reader.frame_bytes(number)?;
+        let mut at = record.raw_at;
+        for piece in reader.parse(number, &bytes)?.layout().tensors.iter().filter(|piece| piece.bytes != 0) {
+            let number = contents.tensors().partition_point(|tensor| tensor.at + tensor.bytes <= at);
+            if let Some(dtype) = dtypes.get_mut(number).filter(|_| piece.dtype.is_float()) {
+                *dtype = Some(piece.dtype);
+            }
+            at += piece.bytes;
+        }
+    }
+    Ok(dtypes)
 }
 
 /// Counts exponents; those of dtypes that the executor does not have are counted one by one.

@@ -1,9 +1,10 @@
-//! Cuts an original into pieces, and deals the pieces to frames. The plan follows from the header, the scheme and the frame limit
-//! alone, so every executor writes the same file.
+//! Cuts an original into pieces, and deals the pieces to frames. The plan follows from the file and the options alone, so
+//! every executor writes the same file.
 
-use super::tensors::Contents;
-use crate::format::{CHUNK, FrameSpec, TensorSpec};
-use crate::{Dtype, Scheme};
+use super::Options;
+use super::tensors::{Contents, Tensor};
+use crate::format::{CHUNK, FrameSpec, MAX_RANK, TensorSpec};
+use crate::{Bases, Dtype, Result, Scheme, SchemeChoice, select};
 
 /// Cuts are at multiples of a chunk of every dtype.
 pub(crate) const CUT: u64 = 2 * CHUNK as u64;
@@ -25,26 +26,89 @@ impl Piece {
     }
 }
 
-/// The pieces of one frame after the other.
-pub(crate) fn frames(contents: &Contents, file_bytes: u64, scheme: Scheme, limit: u64) -> Vec<Vec<Piece>> {
-    let mut dealer = Dealer { limit, frames: Vec::new(), open: Vec::new(), left: limit };
-    let mut at = 0;
-    for tensor in contents.tensors() {
+/// What becomes of a file.
+pub(crate) struct Plan {
+    /// The pieces of one frame after the other.
+    pub frames: Vec<Vec<Piece>>,
+    /// Why a tensor is stored although it could be coded with another scheme, for every tensor.
+    pub notes: Vec<Option<String>>,
+}
+
+/// Chooses scheme and bases of every tensor, and cuts the file.
+pub(crate) fn plan(contents: &Contents, input: &[u8], options: &Options) -> Result<Plan> {
+    let mut dealer = Dealer {
+        limit: options.frame_bytes,
+        frames: Vec::new(),
+        open: Vec::new(),
+        left: options.frame_bytes,
+    };
+    let mut notes = vec![None; contents.tensors().len()];
+    let (mut at, mut fits, mut pointless) = (0, false, None);
+    for (tensor, note) in contents.tensors().iter().zip(&mut notes) {
         // What has not even one chunk would not shrink by more than its entry in the frame takes.
-        let coded = tensor.coded().filter(|_| tensor.bytes >= CUT && scheme != Scheme::Stored);
-        let Some(dtype) = coded else { continue };
+        let stored = tensor.bytes < CUT || options.scheme == Scheme::Stored.into();
+        let Some(dtype) = tensor.coded(options.dtype).filter(|_| !stored) else { continue };
+        if let SchemeChoice::Given(scheme) = options.scheme
+            && let Err(error) = scheme.check(dtype)
+        {
+            *note = Some(error.to_string());
+            pointless.get_or_insert(error);
+            continue;
+        }
+        fits = true;
+        let bytes = &input[tensor.at as usize..(tensor.at + tensor.bytes) as usize];
+        let (scheme, bases) = choose(tensor, dtype, bytes, options)?;
+        if scheme == Scheme::Stored {
+            continue;
+        }
         dealer.deal(at, tensor.at - at, Piece::stored);
         dealer.deal(tensor.at, tensor.bytes, |at, bytes| {
-            let elements = bytes / dtype.bytes() as u64;
-            let whole = bytes == tensor.bytes && tensor.shape.len() <= crate::format::MAX_RANK;
-            let shape = if whole { &tensor.shape[..] } else { &[elements] };
-            Piece { at, bytes, spec: TensorSpec::new(&tensor.name, dtype, scheme, shape).with_id(at) }
+            let spec = spec_of(tensor, dtype, scheme, bases, at - tensor.at, bytes);
+            Piece { at, bytes, spec: spec.with_id(at) }
         });
         at = tensor.at + tensor.bytes;
     }
-    dealer.deal(at, file_bytes - at, Piece::stored);
+    if let Some(error) = pointless.filter(|_| !fits) {
+        return Err(error);
+    }
+    dealer.deal(at, input.len() as u64 - at, Piece::stored);
     dealer.close();
-    dealer.frames
+    Ok(Plan { frames: dealer.frames, notes })
+}
+
+/// Scheme and bases of a tensor.
+fn choose(tensor: &Tensor, dtype: Dtype, bytes: &[u8], options: &Options) -> Result<(Scheme, Bases)> {
+    let mut candidates = select::candidates(dtype, &tensor.shape, options.scheme, options.bases);
+    if let [only] = candidates[..] {
+        return Ok(only);
+    }
+    let codebook = options.codebooks.as_ref().map(|file| file.get(&tensor.name, dtype));
+    if matches!(codebook, Some(Err(_))) {
+        candidates.retain(|(scheme, _)| !scheme.has_codebook());
+    }
+    select::select(&tensor.name, dtype, &tensor.shape, bytes, &candidates, codebook.and_then(Result::ok))
+}
+
+/// The description of a piece of a tensor that starts `offset` bytes behind its start. A part of whole rows keeps channel bases.
+fn spec_of(
+    tensor: &Tensor,
+    dtype: Dtype,
+    scheme: Scheme,
+    bases: Bases,
+    offset: u64,
+    bytes: u64,
+) -> TensorSpec {
+    let (first, elements) = (offset / dtype.bytes() as u64, bytes / dtype.bytes() as u64);
+    let spec = |shape: &[u64]| TensorSpec::new(&tensor.name, dtype, scheme, shape);
+    if bytes == tensor.bytes && tensor.shape.len() <= MAX_RANK {
+        return spec(&tensor.shape).with_bases(bases);
+    }
+    match tensor.shape.last() {
+        Some(&row) if bases == Bases::Channel && first % row == 0 && elements.is_multiple_of(row) => {
+            spec(&[elements / row, row]).with_bases(bases)
+        }
+        _ => spec(&[elements]),
+    }
 }
 
 /// The description of a frame of these pieces.

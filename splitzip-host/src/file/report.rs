@@ -4,7 +4,7 @@ use super::tensors::Contents;
 use crate::format::{
     DYNAMIC_BYTES, Frame, FrameTensor, GROUP, HEADER_BYTES, Mode, PLANE_ALIGNMENT, RECORD_BYTES,
 };
-use crate::{Result, Scheme};
+use crate::{Bases, Dtype, Result, Scheme};
 
 /// Chunks of a tensor by mode. A stored tensor has none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
@@ -26,8 +26,12 @@ pub struct TensorReport {
     pub dtype: String,
     /// Its dimensions.
     pub shape: Vec<u64>,
+    /// The float format as which it is coded; `None` when it is stored.
+    pub coded_as: Option<Dtype>,
     /// How it is coded.
     pub scheme: Scheme,
+    /// Whose mean places the window; `None` for schemes without one.
+    pub bases: Option<Bases>,
     /// Its bytes in the original.
     pub raw_bytes: u64,
     /// Its bytes in frames: its planes, variable parts, directory and entries.
@@ -36,6 +40,8 @@ pub struct TensorReport {
     pub chunks: Chunks,
     /// Escapes; `None` where a frame does not count them (stored tensors, schemes with windows).
     pub escapes: Option<u64>,
+    /// Why it is stored although it could be coded with another scheme.
+    pub note: Option<String>,
 }
 
 /// What became of a whole file.
@@ -84,11 +90,14 @@ impl<'c> Accounts<'c> {
             name: tensor.name.clone(),
             dtype: tensor.dtype.clone(),
             shape: tensor.shape.clone(),
+            coded_as: None,
             scheme: Scheme::Stored,
+            bases: None,
             raw_bytes: tensor.bytes,
             coded_bytes: 0,
             chunks: Chunks::default(),
             escapes: None,
+            note: None,
         };
         Accounts { contents, tensors: contents.tensors().iter().map(of).collect() }
     }
@@ -122,7 +131,9 @@ impl<'c> Accounts<'c> {
 
 fn book(report: &mut TensorReport, piece: &FrameTensor<'_, '_>) {
     let layout = piece.layout();
+    report.coded_as = Some(layout.dtype);
     report.scheme = layout.scheme;
+    report.bases = Some(layout.bases).filter(|_| layout.scheme.has_window());
     let mut escapes = 0;
     for group in 0..layout.groups {
         let entries = piece.group(group).entries;

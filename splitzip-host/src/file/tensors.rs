@@ -40,9 +40,16 @@ impl Tensor {
         }
     }
 
-    /// The dtype as which its pieces are coded; `None` for a tensor that is stored.
-    pub fn coded(&self) -> Option<Dtype> {
-        self.float().filter(|&dtype| dtype == Dtype::Bf16)
+    /// The dtype as which its pieces are coded; `None` for a tensor that is stored. `dtype` is the float format of tensors whose
+    /// dtype says no more than the size of an element, and of other floats of that size: pools often keep floats as bytes.
+    pub fn coded(&self, dtype: Option<Dtype>) -> Option<Dtype> {
+        let bits = match self.dtype.as_str() {
+            "U8" | "I8" => Some(8),
+            "U16" | "I16" => Some(16),
+            name if name.starts_with("F8_") => Some(8),
+            _ => self.float().map(Dtype::bits),
+        };
+        dtype.filter(|dtype| dtype.is_float() && bits == Some(dtype.bits())).or_else(|| self.float())
     }
 }
 
