@@ -1,6 +1,6 @@
 //! Runs the conformance list and real tensors on a GPU, and writes down what ran: with the hash of every PTX file.
 //!
-//! Usage: `gpu_record [--commit ID] [--device N] -o RECORD.json FILE.safetensors...`
+//! Usage: `gpu_record [--commit ID] [--device N] [--target sm_80] -o RECORD.json FILE.safetensors...`
 //!
 //! Every member that the executor has is run: the whole list beside the reference, then every file, cast to the dtype, beside the CPU.
 //! Exit status 1 if anything differs; the record says what. `tests/record.rs` compares the record with what ships.
@@ -27,32 +27,38 @@ type Failure = Box<dyn std::error::Error>;
 struct Arguments {
     commit: String,
     device: usize,
+    target: Option<String>,
     out: PathBuf,
     files: Vec<PathBuf>,
 }
 
 impl Arguments {
     fn read() -> Result<Arguments, Failure> {
-        let (mut commit, mut device, mut out, mut files) = (String::new(), 0, None, Vec::new());
+        let (mut commit, mut device, mut target, mut out, mut files) =
+            (String::new(), 0, None, None, Vec::new());
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or(format!("{word} wants a value"));
             match word.as_str() {
                 "--commit" => commit = value()?,
                 "--device" => device = value()?.parse()?,
+                "--target" => target = Some(value()?),
                 "-o" => out = Some(value()?.into()),
                 _ => files.push(word.into()),
             }
         }
         let out =
-            out.ok_or("usage: gpu_record [--commit ID] [--device N] -o RECORD.json FILE.safetensors...")?;
-        Ok(Arguments { commit, device, out, files })
+            out.ok_or("usage: gpu_record [--commit ID] [--device N] [--target sm_80] -o RECORD.json FILE.safetensors...")?;
+        Ok(Arguments { commit, device, target, out, files })
     }
 }
 
 fn main() -> Result<ExitCode, Failure> {
     let arguments = Arguments::read()?;
-    let (cuda, start) = (Cuda::open(arguments.device)?, Instant::now());
+    let (mut cuda, start) = (Cuda::open(arguments.device)?, Instant::now());
+    if let Some(target) = &arguments.target {
+        cuda = cuda.with_target(target)?;
+    }
     let mut has_members = Vec::new();
     for member in members() {
         if has(&cuda, member)? {

@@ -13,7 +13,7 @@ mod members;
 mod record;
 
 const AGAIN: &str = "record anew on a machine with a GPU: `cargo run --release -p splitzip-host --example gpu_record -- \
-                     --commit $(git rev-parse HEAD) -o docs/gpu/h200.json KV.safetensors`";
+                     --commit $(git rev-parse HEAD) -o docs/gpu/h200.json KV.safetensors`, and with `--target sm_80 -o docs/gpu/h200-sm_80.json`";
 const BENCH_AGAIN: &str = "measure anew on a machine with a GPU: `cargo run --release -p splitzip-host --example gpu_bench -- \
                            KV.safetensors > docs/gpu/bench-h200.jsonl`";
 
@@ -57,21 +57,25 @@ fn every_entry_ships_for_every_target() {
     }
 }
 
+/// The PTX of both targets ran there: sm_80 files run on everything since.
 #[test]
-fn the_record_is_of_what_ships() {
-    let text = std::fs::read_to_string(path("h200.json"))
-        .unwrap_or_else(|error| panic!("docs/gpu/h200.json: {error}; {AGAIN}"));
-    let record: Value = serde_json::from_str(&text).unwrap();
-    check_entries("h200.json", &record, AGAIN);
-    assert_eq!(record["failures"], Value::Array(Vec::new()), "docs/gpu/h200.json records failures; {AGAIN}");
-    let runs = record["members"].as_array().unwrap();
-    for member in members::members() {
-        let run = runs.iter().find(|run| run["member"] == member.to_string());
-        let run = run.unwrap_or_else(|| panic!("docs/gpu/h200.json has no run of {member}; {AGAIN}"));
-        assert!(run["cases"].as_u64().unwrap() > 50, "{run}");
+fn the_records_are_of_what_ships() {
+    for (name, target) in [("h200.json", "sm_90"), ("h200-sm_80.json", "sm_80")] {
+        let text = std::fs::read_to_string(path(name))
+            .unwrap_or_else(|error| panic!("docs/gpu/{name}: {error}; {AGAIN}"));
+        let record: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(record["target"], target, "docs/gpu/{name}; {AGAIN}");
+        check_entries(name, &record, AGAIN);
+        assert_eq!(record["failures"], Value::Array(Vec::new()), "docs/gpu/{name} records failures; {AGAIN}");
+        let runs = record["members"].as_array().unwrap();
+        for member in members::members() {
+            let run = runs.iter().find(|run| run["member"] == member.to_string());
+            let run = run.unwrap_or_else(|| panic!("docs/gpu/{name} has no run of {member}; {AGAIN}"));
+            assert!(run["cases"].as_u64().unwrap() > 50, "{run}");
+        }
+        let files = record["files"].as_array().unwrap();
+        assert!(!files.is_empty(), "docs/gpu/{name} has no file of real tensors; {AGAIN}");
     }
-    let files = record["files"].as_array().unwrap();
-    assert!(!files.is_empty(), "docs/gpu/h200.json has no file of real tensors; {AGAIN}");
 }
 
 #[test]

@@ -56,6 +56,20 @@ impl Kernels {
         Ok(Kernels { context, target, loaded: Mutex::default() })
     }
 
+    /// The same for other PTX that the device can run.
+    pub fn with_target(context: Arc<CudaContext>, target: &str) -> Result<Kernels> {
+        let mut kernels = Kernels::new(context)?;
+        let targets: Vec<_> =
+            ["sm_80", "sm_90"].into_iter().filter(|&known| known <= kernels.target).collect();
+        let found = targets.iter().find(|&&known| known == target);
+        kernels.target = found.ok_or_else(|| Error::UnknownName {
+            what: "PTX target of this device",
+            given: target.to_owned(),
+            allowed: targets.join(", "),
+        })?;
+        Ok(kernels)
+    }
+
     /// The PTX that this context runs.
     pub fn target(&self) -> &'static str {
         self.target

@@ -142,6 +142,15 @@ impl Cuda {
         Ok(Cuda { kernels: Arc::new(Kernels::new(context.clone())?), context, info })
     }
 
+    /// The same device with the PTX of another target (`sm_80` runs on everything since), for tests and comparisons.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] for a target that there is no PTX for, or that is newer than the device.
+    pub fn with_target(&self, target: &str) -> Result<Cuda> {
+        let kernels = Arc::new(Kernels::with_target(self.context.clone(), target)?);
+        Ok(Cuda { kernels, ..self.clone() })
+    }
+
     /// What is known about the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.info

@@ -152,8 +152,9 @@ impl EncodePlan {
                 got: inputs.len(),
             });
         }
-        check_alignment("the frame", frame)?;
-        check_alignment("the workspace", workspace)?;
+        check_alignment("the frame", frame, 128)?;
+        check_alignment("the workspace", workspace, 128)?;
+        check_tensors(&self.layout, "input", inputs)?;
         self.cuda.bind()?;
         let start_bytes = (self.layout.static_bytes + self.layout.dynamic_bytes) as usize;
         // SAFETY: addresses and sizes by contract and by the layout.
@@ -288,8 +289,9 @@ impl DecodePlan {
                 got: outputs.len(),
             });
         }
-        check_alignment("the frame", frame)?;
-        check_alignment("the workspace", workspace)?;
+        check_alignment("the frame", frame, 128)?;
+        check_alignment("the workspace", workspace, 128)?;
+        check_tensors(&self.layout, "output", outputs)?;
         if frame_bytes < self.layout.dense_bytes {
             let what = "the frame (its dense part at least)".to_owned();
             return Err(Error::BufferSize { what, expected: self.layout.dense_bytes, got: frame_bytes });
@@ -321,14 +323,24 @@ impl DecodePlan {
     }
 }
 
-fn check_alignment(what: &str, address: u64) -> Result<()> {
-    if address.is_multiple_of(128) {
+fn check_alignment(what: &str, address: u64, align: u64) -> Result<()> {
+    if address % align == 0 {
         return Ok(());
     }
     Err(Error::Device {
         what: format!("{what} is at {address:#x}"),
-        reason: "it must be a multiple of 128".to_owned(),
+        reason: format!("it must be a multiple of {align}"),
     })
+}
+
+/// Kernels move 16 bytes at a time. All tensors are checked before anything is queued.
+fn check_tensors(layout: &Layout, what: &str, addresses: &[u64]) -> Result<()> {
+    for (number, (tensor, &address)) in layout.tensors.iter().zip(addresses).enumerate() {
+        if tensor.bytes != 0 && tensor.scheme != Scheme::Stored {
+            check_alignment(&format!("{what} {number}"), address, 16)?;
+        }
+    }
+    Ok(())
 }
 
 /// # Safety
