@@ -324,7 +324,7 @@ impl DecodePlan {
 }
 
 fn check_alignment(what: &str, address: u64, align: u64) -> Result<()> {
-    if address % align == 0 {
+    if address.is_multiple_of(align) {
         return Ok(());
     }
     Err(Error::Device {

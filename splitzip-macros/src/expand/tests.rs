@@ -10,7 +10,11 @@ fn pretty(attribute: TokenStream, item: TokenStream) -> String {
 
 macro_rules! snapshot {
     ($code:expr $(,)?) => {
-        insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!($code) })
+        insta::with_settings!({
+            omit_expression => true,
+            prepend_module_to_snapshot => false,
+            snapshot_path => concat!(env!("CARGO_MANIFEST_DIR"), "/../snapshots/expansions"),
+        }, { insta::assert_snapshot!($code) })
     };
 }
 
