@@ -170,6 +170,33 @@ fn a_target_that_is_the_input() {
     assert_eq!(place.names(), ["hard", "in", "soft"]);
 }
 
+/// A pipe must be refused without opening it: that would wait for its other end, for ever.
+#[cfg(unix)]
+#[test]
+fn a_target_that_is_a_pipe() {
+    let place = Place::new();
+    let input = place.file("in.safetensors", &safetensors_of(&[("k", "BF16", &[4096], bf16(4096, 1))]));
+    let coded = place.path("in.spz");
+    run([&"compress", &input, &"-o", &coded]).succeeds();
+    let pipe = place.path("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo starts").success());
+    for (name, from) in [("compress", &input), ("calibrate", &input), ("decompress", &coded)] {
+        run([&name, from, &"-o", &pipe, &"--force"]).fails(1, &["is a device, pipe or socket"]);
+    }
+}
+
+#[test]
+fn a_target_that_is_the_codebook() {
+    let place = Place::new();
+    let input = place.file("in", &safetensors_of(&[("k", "BF16", &[4096], bf16(4096, 1))]));
+    let book = place.path("book");
+    run([&"calibrate", &input, &"-o", &book]).succeeds();
+    let before = fs::read(&book).expect("the codebooks");
+    run([&"compress", &input, &"--scheme", &"w4", &"--codebook", &book, &"-o", &book, &"--force"])
+        .fails(1, &["are the same file"]);
+    assert_eq!(fs::read(&book).expect("the codebooks"), before);
+}
+
 #[cfg(unix)]
 #[test]
 fn a_target_behind_a_link_is_replaced_there() {

@@ -222,9 +222,11 @@ fn check_finds_what_differs_what_is_missing_and_what_is_left_over() {
     let check = |strictness| -> Report { check::check(&package, &build, &tools, strictness).unwrap() };
     let has = |report: &Report, part: &str| report.problems.iter().any(|problem| problem.contains(part));
 
+    // The committed files may name another library than this machine's, and `bless` keeps those whose code is the same.
+    let ptx = folder.path().join("ptx");
+    fs::remove_dir_all(&ptx).unwrap();
     assert_eq!(check::bless(&package, &build, &tools).unwrap().problems, <[&str; 0]>::default());
     assert_eq!(check(Strictness::Bytes).problems, <[&str; 0]>::default());
-    let ptx = folder.path().join("ptx");
     let edit = |name: &str, from: &str, to: &str| {
         let text = fs::read_to_string(ptx.join(name)).unwrap();
         assert!(text.contains(from), "{text}");

@@ -19,6 +19,7 @@ pub fn run(arguments: &Compress) -> Result {
     let output = arguments.output.clone().unwrap_or_else(|| with_extension(&arguments.input));
     let input = open(&arguments.input)?;
     refuse_same(&arguments.input, &output)?;
+    arguments.codebook.iter().try_for_each(|codebook| refuse_same(codebook, &output))?;
     let codebooks = arguments.codebook.as_deref().map(read_codebooks).transpose()?;
     let work = &arguments.work;
     let options = Options { codebooks, ..arguments.coding.options() };

@@ -22,6 +22,7 @@ pub fn calibrate(
     dtype: Option<Dtype>,
     sum: &mut Calibration,
 ) -> Result<()> {
+    super::compress::refuse_container(input)?;
     let contents = Contents::read(input, input.len() as u64)?;
     for tensor in contents.tensors() {
         let fits = |dtype: &Dtype| tensor.bytes != 0 && Scheme::W4.check(*dtype).is_ok();

@@ -93,9 +93,7 @@ pub fn compress(
     progress: Progress<'_>,
 ) -> Result<Report> {
     options.check()?;
-    if input.starts_with(&MAGIC) {
-        return Err(FileError::safetensors("it is an .spz file already"));
-    }
+    refuse_container(input)?;
     let raw_bytes = input.len() as u64;
     let contents = Contents::read(input, raw_bytes)?;
     let Plan { frames, notes } = plan::plan(&contents, input, options)?;
@@ -199,4 +197,9 @@ fn write(writer: &mut Writer<impl Write>, frame: &[u8]) -> Result<()> {
 /// The result of a thread; its panic goes on in this one.
 pub(crate) fn join<T>(handle: thread::ScopedJoinHandle<'_, T>) -> T {
     handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Refuses what is an `.spz` file where a safetensors file is wanted.
+pub(super) fn refuse_container(input: &[u8]) -> Result<()> {
+    if input.starts_with(&MAGIC) { Err(FileError::safetensors("it is an .spz file already")) } else { Ok(()) }
 }

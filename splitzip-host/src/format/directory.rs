@@ -57,8 +57,10 @@ impl Entry {
             Mode::Equal => (1, 1),
         };
         if words < least || words > most {
-            let mode = self.mode;
-            return Err(format!("its {mode:?} part has {words} words, and it can have {least} to {most}"));
+            let mode = self.mode as u8;
+            return Err(format!(
+                "its part (mode {mode}) has {words} words, and it can have {least} to {most}"
+            ));
         }
         Ok(())
     }
