@@ -160,8 +160,17 @@ impl CodingArguments {
 pub struct DtypeArguments {
     /// Treat U8, I8 and F8 tensors as e4m3 or e5m2, or U16, I16, F16 and BF16 tensors as bf16 or fp16. Tensors of other
     /// dtypes are left alone.
-    #[arg(long)]
+    #[arg(long, value_parser = float)]
     pub dtype: Option<Dtype>,
+}
+
+/// A dtype that is coded; `bytes` is none.
+fn float(text: &str) -> Result<Dtype, String> {
+    let found = Dtype::FLOATS.into_iter().find(|dtype| dtype.name() == text);
+    found.ok_or_else(|| {
+        let names = Dtype::FLOATS.map(Dtype::name).join(", ");
+        format!("there is no float format {text:?}; it must be one of {names}")
+    })
 }
 
 #[derive(Debug, Args)]
