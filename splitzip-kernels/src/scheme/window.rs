@@ -12,7 +12,8 @@ use crate::launch::Argument;
 use crate::stream::{MODE_CODED, MODE_ZEROS};
 use crate::tile::bits::{from_planes, planes, transpose, unweave, weave, zero_bytes};
 use crate::tile::{
-    ChannelBases, Chunk, InChunk, Nothing, Part, Parts, Program, Slot, Tile, Words, count_before, map, patch,
+    ChannelBases, Chunk, InChunk, Nothing, Part, Parts, Program, Slot, Tile, Words, count_before, lane_map,
+    map, patch,
 };
 use crate::unroll;
 use core::marker::PhantomData;
@@ -211,13 +212,13 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
     ) -> Coded<Self> {
         // Before the values: so that no register holds the exponents after them.
         let zeros = if book.zeros != 0 {
-            map(spread, |s| zero_bytes(top_bytes::<D>(s)))
+            lane_map!((spread), |s| zero_bytes(top_bytes::<D>(s)))
         } else {
             map(spread, |_| 0u32)
         };
         let values = if $channel && book.own == 0 {
             let lows = book.bases.of(chunk, book.channels);
-            map((spread, &lows), |(s, lows)| {
+            lane_map!((spread, &lows), |s, lows| {
                 // A base of 0 to 31 (255) to the top 5 (8) bits of a half, negated there.
                 let add = |i: usize| {
                     let bytes = negated_bytes(lows[i / 2] << (8 - D::EXPONENT_BITS));
@@ -227,14 +228,14 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
             })
         } else {
             let add = (book.low.wrapping_neg() << (16 - D::EXPONENT_BITS) & 0xffff) * 0x0001_0001;
-            map(spread, |s| values::<D, L>(s, |_| add))
+            lane_map!((spread), |s| values::<D, L>(s, |_| add))
         };
         let values = if book.zeros != 0 {
-            map((&values, &zeros), |(v, zeros)| with_zeros::<L>(v, zeros))
+            lane_map!((&values, &zeros), |v, zeros| with_zeros::<L>(v, zeros))
         } else {
             values
         };
-        let (codes, second, third, masks) = map(&values, |v| L::climb(v));
+        let (codes, second, third, masks) = lane_map!((&values), |v| L::climb(v));
         let mask = |i: usize| chunk.within(&masks.slot(i));
         Coded { codes, second, third, marked: mask(0), twice_marked: mask(1), escaped: mask(2) }
     }
