@@ -4,7 +4,7 @@
 //! missing one is a crash, a short buffer is somebody else's memory. So every parameter of a kernel has a type that
 //! implements [`Argument`]; the macro makes a struct with one named field for each, and no launch leaves that struct unchecked.
 
-use crate::stream::{CHUNK, GROUP, RECORD_BYTES, chunks, groups};
+use crate::stream::{CHUNK, RECORD_BYTES, chunks, groups};
 use core::fmt;
 use core::marker::PhantomData;
 
@@ -366,9 +366,6 @@ impl Chunks {
 pub const fn directory_bytes(elements: u64) -> u64 {
     groups(elements) * RECORD_BYTES as u64
 }
-
-/// Elements of a whole group.
-pub const GROUP_ELEMENTS: u64 = (CHUNK * GROUP) as u64;
 
 /// Are these the same name? For checks at compile time.
 pub const fn same_name(a: &str, b: &str) -> bool {

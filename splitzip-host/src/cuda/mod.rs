@@ -370,12 +370,7 @@ impl Executor for Cuda {
             let tensor = frame.tensor(number)?;
             tensor.verify_chunks(0, output)?;
             let computed = found[8 * (1 + number)..8 * (2 + number)].try_into().map_or(0, u64::from_le_bytes);
-            match tensor.checksum() {
-                Some(found) if found != computed => {
-                    return Err(Error::Checksum { tensor: number, chunk: None, found, computed });
-                }
-                _ => {}
-            }
+            tensor.verify_checksum(computed)?;
         }
         Ok(())
     }

@@ -313,6 +313,19 @@ impl<'f, 'a> FrameTensor<'f, 'a> {
         Some(&self.frame.bytes[plane.at as usize..(plane.at + plane.bytes) as usize])
     }
 
+    /// Compares the checksum of decoded bits with the one that the frame has for the tensor, if it has one.
+    ///
+    /// # Errors
+    /// [`Error::Checksum`].
+    pub fn verify_checksum(&self, computed: u64) -> Result<()> {
+        match self.checksum() {
+            Some(found) if found != computed => {
+                Err(Error::Checksum { tensor: self.number, chunk: None, found, computed })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Verifies decoded chunks from chunk `first` on against the checksums of chunks that the frame has.
     ///
     /// # Errors
