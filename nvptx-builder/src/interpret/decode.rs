@@ -179,9 +179,7 @@ fn mov(call: &mut Call<'_, '_, '_>) -> Decoded<Op> {
                 (2, 64) => |s| Some(s[0] & 0xffff_ffff | s[1] << 32),
                 (2, 32) => |s| Some(s[0] & 0xffff | (s[1] & 0xffff) << 16),
                 (2, 16) => |s| Some(s[0] & 0xff | (s[1] & 0xff) << 8),
-                (4, 64) => |s| {
-                    Some((0..4).fold(0, |sum, i| sum | (s[i] & 0xffff) << (16 * i)))
-                },
+                (4, 64) => |s| Some((0..4).fold(0, |sum, i| sum | (s[i] & 0xffff) << (16 * i))),
                 (4, 32) => |s| Some((0..4).fold(0, |sum, i| sum | (s[i] & 0xff) << (8 * i))),
                 _ => return call.unknown(),
             };

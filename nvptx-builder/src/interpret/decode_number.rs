@@ -36,9 +36,9 @@ pub(super) fn decode(name: &str, call: &mut Call<'_, '_, '_>) -> Decoded<Op> {
             ("sub", _) => return call.unknown(),
             ("min", false) => |s| Some(x::halves(s[0] as u32, s[1] as u32, u16::min).into()),
             ("max", false) => |s| Some(x::halves(s[0] as u32, s[1] as u32, u16::max).into()),
-            ("min", _) => |s| {
-                Some(x::halves(s[0] as u32, s[1] as u32, |a, b| (a as i16).min(b as i16) as u16).into())
-            },
+            ("min", _) => {
+                |s| Some(x::halves(s[0] as u32, s[1] as u32, |a, b| (a as i16).min(b as i16) as u16).into())
+            }
             _ => |s| Some(x::halves(s[0] as u32, s[1] as u32, |a, b| (a as i16).max(b as i16) as u16).into()),
         };
         return plain(call, f, 2);
@@ -55,11 +55,15 @@ pub(super) fn decode(name: &str, call: &mut Call<'_, '_, '_>) -> Decoded<Op> {
         return Ok(op);
     }
     let f = integer(name, ty, high).ok_or(()).or_else(|()| call.unknown())?;
-    plain(call, f, match name {
-        "not" | "neg" | "abs" | "popc" | "clz" | "brev" | "cnot" => 1,
-        "mad" | "sad" => 3,
-        _ => 2,
-    })
+    plain(
+        call,
+        f,
+        match name {
+            "not" | "neg" | "abs" | "popc" | "clz" | "brev" | "cnot" => 1,
+            "mad" | "sad" => 3,
+            _ => 2,
+        },
+    )
 }
 
 /// A function of the operands behind the first one.
@@ -280,17 +284,13 @@ fn special(name: &str, call: &mut Call<'_, '_, '_>) -> Decoded<Option<Op>> {
         }
         "bfe" => match call.one_of(&["u32", "s32", "u64", "s64"]) {
             Some("u32") => return fast3(call, Fast32::BfeU).map(Some),
-            Some("s32") => {
-                (|s| Some(x::bfe_s64(s[0] & 0xffff_ffff, s[1] as u32, s[2] as u32, 32)), 3)
-            }
+            Some("s32") => (|s| Some(x::bfe_s64(s[0] & 0xffff_ffff, s[1] as u32, s[2] as u32, 32)), 3),
             Some("u64") => (|s| Some(x::bfe_u64(s[0], s[1] as u32, s[2] as u32)), 3),
             Some(_) => (|s| Some(x::bfe_s64(s[0], s[1] as u32, s[2] as u32, 64)), 3),
             None => return call.unknown(),
         },
         "bfi" => match call.one_of(&["b32", "b64"]) {
-            Some("b32") => {
-                (|s| Some(x::bfi(s[0], s[1], s[2] as u32, s[3] as u32, 32) & 0xffff_ffff), 4)
-            }
+            Some("b32") => (|s| Some(x::bfi(s[0], s[1], s[2] as u32, s[3] as u32, 32) & 0xffff_ffff), 4),
             Some(_) => (|s| Some(x::bfi(s[0], s[1], s[2] as u32, s[3] as u32, 64)), 4),
             None => return call.unknown(),
         },
@@ -315,8 +315,12 @@ fn special(name: &str, call: &mut Call<'_, '_, '_>) -> Decoded<Option<Op>> {
                     call.words.clear();
                     return fast3(call, Fast32::Dp4aU).map(Some);
                 }
-                ["u32", "s32"] => |s| Some(x::dp4a(s[0] as u32, s[1] as u32, s[2] as u32, false, true).into()),
-                ["s32", "u32"] => |s| Some(x::dp4a(s[0] as u32, s[1] as u32, s[2] as u32, true, false).into()),
+                ["u32", "s32"] => {
+                    |s| Some(x::dp4a(s[0] as u32, s[1] as u32, s[2] as u32, false, true).into())
+                }
+                ["s32", "u32"] => {
+                    |s| Some(x::dp4a(s[0] as u32, s[1] as u32, s[2] as u32, true, false).into())
+                }
                 ["s32", "s32"] => |s| Some(x::dp4a(s[0] as u32, s[1] as u32, s[2] as u32, true, true).into()),
                 _ => return call.unknown(),
             };

@@ -147,12 +147,20 @@ pub struct Options {
     slice: u32,
     steps: u64,
     threads: Option<u32>,
+    unwritten_shared: bool,
 }
 
 impl Default for Options {
     /// Ascending order, 4 blocks at once, turns of 256 instructions, at most 2^30 instructions.
     fn default() -> Options {
-        Options { order: BlockOrder::Ascending, resident: 4, slice: 256, steps: 1 << 30, threads: None }
+        Options {
+            order: BlockOrder::Ascending,
+            resident: 4,
+            slice: 256,
+            steps: 1 << 30,
+            threads: None,
+            unwritten_shared: false,
+        }
     }
 }
 
@@ -180,6 +188,13 @@ impl Options {
     /// Threads of a block, for entries that do not say so themselves (`.reqntid`).
     pub fn threads(self, threads: u32) -> Options {
         Options { threads: Some(threads), ..self }
+    }
+
+    /// May shared memory be read that nobody has written? It gives garbage then, another one in each block.
+    ///
+    /// For kernels that read a word more than they have and shift its bits out: what they compute still says whether they are right.
+    pub fn unwritten_shared(self, allowed: bool) -> Options {
+        Options { unwritten_shared: allowed, ..self }
     }
 
     fn seed(&self) -> u64 {
