@@ -10,7 +10,10 @@ use splitzip_host::format::{unpack, write};
 use splitzip_host::{
     CodebookChoice, Cpu, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Reference, Result,
 };
-use splitzip_kernels::launch::Launch;
+use splitzip_kernels::dtype::{Bf16, E4m3, E5m2, Fp16};
+use splitzip_kernels::kernels::histogram;
+use splitzip_kernels::launch::{Launch, Programs, Source, Target};
+use splitzip_kernels::tile::TAIL_BYTES;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -180,7 +183,41 @@ impl Executor for Interpreter {
     }
 
     fn histogram(&self, dtype: Dtype, bytes: &[u8]) -> Result<Histogram> {
-        Reference.histogram(dtype, bytes)
+        if dtype == Dtype::Bytes || !bytes.len().is_multiple_of(dtype.bytes()) || bytes.is_empty() {
+            return Reference.histogram(dtype, bytes);
+        }
+        let device = Device::new(self);
+        let counts = device.allocate(2048);
+        device.memory.borrow_mut().fill(counts, 2048, 0).map_err(memory_error)?;
+        let (words, tail) = (device.upload(bytes), device.allocate(TAIL_BYTES));
+        let (elements, length) = ((bytes.len() / dtype.bytes()) as u64, bytes.len() as u64);
+        let samples = elements.div_ceil(1024);
+        macro_rules! launch {
+            ($dtype:ty) => {{
+                // SAFETY: addresses of the device, which checks them.
+                let arguments = unsafe {
+                    histogram::Arguments::<$dtype> {
+                        programs: Programs { programs: samples.min(8) },
+                        words: Source::at(words, length),
+                        elements,
+                        samples,
+                        counts: Target::at(counts, 2048),
+                        tail: Target::at(tail, TAIL_BYTES),
+                    }
+                };
+                arguments.launch()
+            }};
+        }
+        let launch = match dtype {
+            Dtype::Fp16 => launch!(Fp16),
+            Dtype::E4m3 => launch!(E4m3),
+            Dtype::E5m2 => launch!(E5m2),
+            _ => launch!(Bf16),
+        };
+        // SAFETY: as above.
+        unsafe { device.launch(&launch?)? };
+        let counts: Vec<u64> = device.read(counts, 2048)?.chunks_exact(8).map(number).collect();
+        Histogram::from_counts(dtype, &counts[..dtype.exponents()])
     }
 
     fn encode(
