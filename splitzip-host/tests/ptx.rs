@@ -4,6 +4,8 @@
 //! This is no GPU: it says what the text means, not what `ptxas` makes of it, and nothing about speed. But it sees what a GPU lets pass (a missing
 //! barrier between lanes, a read behind a buffer, garbage in the workspace), and it runs everywhere.
 
+#[path = "support/cases.rs"]
+mod cases;
 #[path = "support/interpreter.rs"]
 mod interpreter;
 #[path = "support/members.rs"]
@@ -14,8 +16,7 @@ use nvptx_builder::interpret::{BlockOrder, Module};
 use rayon::prelude::*;
 use splitzip_host::conformance::{self, Case, Content, Member};
 use splitzip_host::cuda::PTX;
-use splitzip_host::format::write;
-use splitzip_host::{Bases, Dtype, Executor, Flags, Frame, Reference};
+use splitzip_host::{Dtype, Executor, Flags, Frame, Reference};
 use std::collections::BTreeSet;
 
 const TARGETS: [&str; 2] = ["sm_80", "sm_90"];
@@ -39,6 +40,11 @@ fn it_conforms_and_every_entry_is_run() {
         let interpreter = Interpreter::new(target);
         let report = conformance::run(&interpreter, &[member]).unwrap_or_else(|error| panic!("{error}"));
         assert!(report.cases >= 80, "{report:?}");
+        let mut more = cases::small(member);
+        more.extend([cases::crowded(member), cases::large(member)]);
+        for case in more {
+            conformance::check(&interpreter, &case).unwrap_or_else(|error| panic!("{error}"));
+        }
         check_histogram(&interpreter, member.dtype);
         (target, interpreter.lines())
     };
@@ -109,27 +115,15 @@ fn any_order_of_blocks() {
 #[test]
 fn damaged_frames() {
     let refused = pairs().into_par_iter().map(|(target, member)| {
-        let interpreter = Interpreter::new(target);
-        // 16 chunks, the last one short: entries of chunks that do not exist have no program to look at them.
-        let shape: &[u64] = if member.bases == Bases::Channel { &[1958, 8] } else { &[15_661] };
-        let case = Case::new(member, Content::Mixed, shape, Flags::default());
-        let good = Reference.encode_to_vec(&case.spec, &[], &case.slices()).unwrap();
-        let layout = case.spec.layout().unwrap();
-        let start = layout.directory_at as usize;
-        let (mut state, mut refused) = (1u64, 0);
-        for _ in 0..30 {
-            let mut bad = good.clone();
-            for _ in 0..2 {
-                state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-                // The directory is small, and most of what a decoder must not believe stands there.
-                let end = if state >> 63 == 0 { start + 64 } else { bad.len() };
-                bad[start + (state >> 33) as usize % (end - start)] = (state >> 24) as u8;
-            }
-            write::seal_dynamic(&layout, &mut bad).unwrap();
+        let interpreter = Interpreter::new(target).for_damage();
+        let mut refused = 0;
+        let frames = [Content::Mixed, Content::Outliers].map(|content| cases::damaged(member, content, 24));
+        for (case, bad) in frames.iter().flat_map(|(case, frames)| frames.iter().map(move |bad| (case, bad)))
+        {
             let what = format!("{}: {member}", interpreter.name());
-            let decoded = interpreter.decode_bytes(&case.spec, &bad, false);
+            let decoded = interpreter.decode_bytes(&case.spec, bad, false);
             let decoded = decoded.unwrap_or_else(|error| panic!("{what}: {error}"));
-            let expected = Frame::parse(&bad).and_then(|frame| Reference.decode_to_vecs(&frame));
+            let expected = Frame::parse(bad).and_then(|frame| Reference.decode_to_vecs(&frame));
             // The reference refuses more: padding and filling bits that a kernel does not look at.
             refused += u32::from(decoded.status != 0);
             if let Ok(expected) = expected {

@@ -44,6 +44,12 @@ impl Interpreter {
         Interpreter { options, ..self }
     }
 
+    /// The same for damaged frames: two entries may then name one element, and which of them comes last nobody promises.
+    pub fn for_damage(self) -> Interpreter {
+        let options = self.options.unordered(true);
+        Interpreter { options, ..self }
+    }
+
     /// The same with other text for one entry, and a limit of instructions: a kernel that was broken on purpose may run for ever.
     pub fn with_text(
         self,
