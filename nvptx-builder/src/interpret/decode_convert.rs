@@ -111,6 +111,7 @@ fn from_floats(to: Type, round: &str) -> Option<Scalar> {
     })
 }
 
+#[allow(clippy::manual_clamp, reason = "`clamp` keeps a NaN")]
 fn float_to_float(round: Option<&str>, saturate: bool, flush: bool) -> Option<Scalar> {
     let f: Scalar = match (round, saturate, flush) {
         (None, false, false) => |s| Some(finish(to_float(s[0], false), false)),

@@ -128,11 +128,11 @@ impl Warp {
                     self.set_pred(other, lanes, no);
                 }
             }
-            Op::PredMov { dst, a } => {
+            Op::MovePred { dst, a } => {
                 let a = self.pred(a, lanes, entry)?;
                 self.set_pred(dst, lanes, a);
             }
-            Op::PredOp { f, dst, a, b } => {
+            Op::Combine { f, dst, a, b } => {
                 let (a, b) = (self.pred(a, lanes, entry)?, self.pred(b, lanes, entry)?);
                 self.set_pred(dst, lanes, combine(f, a, b));
             }

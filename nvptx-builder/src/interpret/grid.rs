@@ -113,7 +113,7 @@ pub(super) fn launch(
             false => memory.upload_read_only(&variable.bytes),
         })
         .collect();
-    let order = Order::new(memory.now, blocks as usize, warps);
+    let order = Order::new(memory.now, blocks as usize, warps, options.unordered);
     let (counts, random) = (vec![0; entry.code.len()], Random(options.seed()));
     let mut grid = Grid {
         module,

@@ -50,6 +50,7 @@
 mod access;
 mod collective;
 mod decode;
+mod decode_compare;
 mod decode_convert;
 mod decode_float;
 mod decode_memory;
@@ -148,6 +149,7 @@ pub struct Options {
     steps: u64,
     threads: Option<u32>,
     unwritten_shared: bool,
+    unordered: bool,
 }
 
 impl Default for Options {
@@ -160,6 +162,7 @@ impl Default for Options {
             steps: 1 << 30,
             threads: None,
             unwritten_shared: false,
+            unordered: false,
         }
     }
 }
@@ -195,6 +198,13 @@ impl Options {
     /// For kernels that read a word more than they have and shift its bits out: what they compute still says whether they are right.
     pub fn unwritten_shared(self, allowed: bool) -> Options {
         Options { unwritten_shared: allowed, ..self }
+    }
+
+    /// May accesses of a byte be in no order? One of them then comes last, as it happens.
+    ///
+    /// For kernels that promise to stay in their buffers on damaged input, and nothing about what they write there.
+    pub fn unordered(self, allowed: bool) -> Options {
+        Options { unordered: allowed, ..self }
     }
 
     fn seed(&self) -> u64 {

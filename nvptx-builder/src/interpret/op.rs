@@ -52,6 +52,40 @@ pub(super) enum Special {
     SharedBytes,
 }
 
+impl Special {
+    /// The register with this name.
+    pub fn parse(word: &str) -> Option<Special> {
+        let axis = |word: &str, of: fn(u8) -> Special| {
+            ["x", "y", "z"].iter().position(|&axis| axis == word).map(|axis| of(axis as u8))
+        };
+        if let Some((register, of)) = word.split_once('.') {
+            return match register {
+                "%tid" => axis(of, Special::Tid),
+                "%ntid" => axis(of, Special::Ntid),
+                "%ctaid" => axis(of, Special::Ctaid),
+                "%nctaid" => axis(of, Special::Nctaid),
+                _ => None,
+            };
+        }
+        Some(match word {
+            "%laneid" => Special::LaneId,
+            "%warpid" => Special::WarpId,
+            "%nwarpid" => Special::NWarpId,
+            "%smid" => Special::SmId,
+            "%nsmid" => Special::NSmId,
+            "%gridid" => Special::GridId,
+            "%clock" | "%clock64" | "%clock_hi" | "%globaltimer" | "%globaltimer_lo" => Special::Clock,
+            "%lanemask_eq" => Special::LaneMaskEq,
+            "%lanemask_lt" => Special::LaneMaskLt,
+            "%lanemask_le" => Special::LaneMaskLe,
+            "%lanemask_gt" => Special::LaneMaskGt,
+            "%lanemask_ge" => Special::LaneMaskGe,
+            "%total_smem_size" | "%dynamic_smem_size" => Special::SharedBytes,
+            _ => return None,
+        })
+    }
+}
+
 /// A predicate, or its negation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pred {
@@ -271,11 +305,11 @@ pub(super) enum Op {
         b: Src,
         with: Option<(Bool, Pred)>,
     },
-    PredMov {
+    MovePred {
         dst: u16,
         a: Pred,
     },
-    PredOp {
+    Combine {
         f: Bool,
         dst: u16,
         a: Pred,

@@ -533,7 +533,7 @@ impl Body<'_> {
                 Some(Name::Variable(number)) => Ok(Src::Variable(number)),
                 Some(Name::P(_) | Name::Parameter(_)) => Err(format!("`{word}` cannot be read here")),
                 None if *word == "WARP_SZ" => Ok(Src::Imm(32)),
-                None => special(word).map(Src::Special).ok_or_else(|| format!("there is no `{word}`")),
+                None => Special::parse(word).map(Src::Special).ok_or_else(|| format!("there is no `{word}`")),
             },
             other => Err(format!("{other:?} cannot be read here")),
         }
@@ -572,35 +572,4 @@ impl Body<'_> {
             _ => Err(format!("`{word}` is no predicate")),
         }
     }
-}
-
-fn special(word: &str) -> Option<Special> {
-    let axis = |word: &str, of: fn(u8) -> Special| {
-        ["x", "y", "z"].iter().position(|&axis| axis == word).map(|axis| of(axis as u8))
-    };
-    if let Some((register, of)) = word.split_once('.') {
-        return match register {
-            "%tid" => axis(of, Special::Tid),
-            "%ntid" => axis(of, Special::Ntid),
-            "%ctaid" => axis(of, Special::Ctaid),
-            "%nctaid" => axis(of, Special::Nctaid),
-            _ => None,
-        };
-    }
-    Some(match word {
-        "%laneid" => Special::LaneId,
-        "%warpid" => Special::WarpId,
-        "%nwarpid" => Special::NWarpId,
-        "%smid" => Special::SmId,
-        "%nsmid" => Special::NSmId,
-        "%gridid" => Special::GridId,
-        "%clock" | "%clock64" | "%clock_hi" | "%globaltimer" | "%globaltimer_lo" => Special::Clock,
-        "%lanemask_eq" => Special::LaneMaskEq,
-        "%lanemask_lt" => Special::LaneMaskLt,
-        "%lanemask_le" => Special::LaneMaskLe,
-        "%lanemask_gt" => Special::LaneMaskGt,
-        "%lanemask_ge" => Special::LaneMaskGe,
-        "%total_smem_size" | "%dynamic_smem_size" => Special::SharedBytes,
-        _ => return None,
-    })
 }

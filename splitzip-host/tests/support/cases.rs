@@ -54,7 +54,14 @@ pub fn crowded(member: Member) -> Case {
 
 /// Frames of 4 chunks with a start or a length that is a little too far, and others with bytes changed at random.
 pub fn damaged(member: Member, content: Content, count: u64) -> (Case, Vec<Vec<u8>>) {
-    let shape: &[u64] = if member.bases == Bases::Channel { &[400, 8] } else { &[3197] };
+    // The last chunk ends in its first, third or fourth quarter.
+    let rows: u64 = match content {
+        Content::Mixed => 400,
+        Content::Outliers => 450,
+        _ => 497,
+    };
+    let shape = if member.bases == Bases::Channel { vec![rows, 8] } else { vec![8 * rows - 3] };
+    let shape = shape.as_slice();
     let case = Case::new(member, content, shape, Flags::default());
     let good = Reference.encode_to_vec(&case.spec, &[], &case.slices()).unwrap();
     let layout = case.spec.layout().unwrap();
@@ -68,6 +75,16 @@ pub fn damaged(member: Member, content: Content, count: u64) -> (Case, Vec<Vec<u
     }
     for (cut, _) in (1..=words).zip(0..6) {
         frames.push(good[..good.len() - 4 * cut as usize].to_vec());
+    }
+    // The end of each plane: codes behind the last element, among others.
+    for plane in &layout.tensors[0].planes {
+        for (back, bit) in (1..=plane.bytes.min(20)).zip((0..8).cycle()) {
+            let mut frame = good.clone();
+            frame[(plane.at + plane.bytes - back) as usize] ^= 1 << bit;
+            frames.push(frame.clone());
+            frame[(plane.at + plane.bytes - back) as usize] = 0xff;
+            frames.push(frame);
+        }
     }
     let mut state = 7u64;
     for number in 0..count {
