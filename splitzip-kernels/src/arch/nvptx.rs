@@ -321,6 +321,63 @@ impl Program {
     }
 }
 
+/// The block that runs a program of several warps.
+pub struct Block {
+    warp: Program,
+    bytes: u32,
+}
+
+impl Block {
+    /// The block of this warp: `WARPS` warps, each with `SHARED` bytes of its own, and `BLOCK` bytes for all of them.
+    ///
+    /// # Safety
+    /// As for [`Program::on_gpu`].
+    #[inline(always)]
+    pub unsafe fn on_gpu<const WARPS: u32, const SHARED: u32, const BLOCK: u32>(zero: u32) -> Self {
+        // SAFETY: by contract.
+        Block { warp: unsafe { Program::on_gpu::<WARPS, SHARED, BLOCK>(zero) }, bytes: BLOCK }
+    }
+
+    /// The number of this block in the grid.
+    #[inline(always)]
+    pub fn index(&self) -> u32 {
+        // SAFETY: reads a special register.
+        unsafe { _block_idx_x() as u32 }
+    }
+
+    /// Its warps.
+    #[inline(always)]
+    pub fn warps(&self) -> u32 {
+        self.warp.warps
+    }
+
+    /// The memory that its warps have in common.
+    #[inline(always)]
+    pub fn shared(&self) -> Shared {
+        self.warp.block
+    }
+
+    /// Bytes of it.
+    #[inline(always)]
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// Runs `f` in every warp with its number; then all have done so. Here: in this one, then a barrier.
+    #[inline(always)]
+    pub fn each_warp(&mut self, f: impl Fn(u32, Program)) {
+        f(thread() >> 5, self.warp);
+        self.barrier();
+    }
+
+    /// All warps come by before any goes on.
+    #[inline(always)]
+    pub fn barrier(&mut self) {
+        // SAFETY: the body of a kernel that has a block branches on what all threads of it agree on, by contract of the language.
+        unsafe { _syncthreads() };
+    }
+}
+
 // ----------------------------------------------------------------------------------------------- global memory
 
 macro_rules! load { ($(#[$doc:meta])* $name:ident = $text:literal) => {
@@ -475,3 +532,20 @@ instruction!(/// Bytes of `b:a`, each by a nibble of `selector`: three bits say 
 pub fn look_up_4(table: [u32; 4], codes: u32) -> u32 {
     permute(table[0], table[1], codes) | permute(table[2], table[3], codes ^ 0x8888)
 }
+
+// ------------------------------------------------------------------------------------------------------ floats
+
+macro_rules! float_instruction { ($(#[$doc:meta])* $name:ident($($a:ident),*) = $text:literal) => {
+    $(#[$doc])*
+    #[inline(always)]
+    pub fn $name($($a: f32),*) -> f32 {
+        let r: f32;
+        // SAFETY: arithmetic on registers.
+        unsafe { asm!($text, r = lateout(reg32) r, $($a = in(reg32) $a),*, options(pure, nomem, nostack)) };
+        r
+    }
+} }
+float_instruction!(/// `a * b + c`, rounded once.
+    multiply_add_f32(a, b, c) = "fma.rn.f32 {r}, {a}, {b}, {c};");
+float_instruction!(/// The larger number; NaN (0x7fffffff) if either is; +0 above -0.
+    maximum_f32(a, b) = "max.NaN.f32 {r}, {a}, {b};");

@@ -7,8 +7,8 @@ use std::path::Path;
 use syn::{FnArg, ImplItem, Item, Signature, Visibility};
 
 /// What one machine has and the other cannot have.
-const ONLY_GPU: [&str; 1] = ["Program::on_gpu"];
-const ONLY_CPU: [&str; 2] = ["Program::on_cpu", "level"];
+const ONLY_GPU: [&str; 2] = ["Program::on_gpu", "Block::on_gpu"];
+const ONLY_CPU: [&str; 3] = ["Program::on_cpu", "Block::on_cpu", "level"];
 
 /// Public functions of a file, with the types of their arguments where the text has them (macros do not).
 fn functions(file: &str) -> BTreeMap<String, Option<Vec<String>>> {
