@@ -8,6 +8,7 @@
 //! may touch ([`Extent`]), anything else by [`Argument`] itself; a [`Grid`] says how many programs run.
 
 use crate::stream::{CHUNK, RECORD_BYTES, chunks, groups};
+use crate::tile::Element;
 use core::fmt;
 use core::marker::PhantomData;
 
@@ -168,6 +169,11 @@ impl<'a> Source<'a> {
         Source { address: bytes.as_ptr() as u64, bytes: bytes.len() as u64, memory: PhantomData }
     }
 
+    /// Elements in host memory, for a CPU run.
+    pub fn of_elements<T: Element>(elements: &'a [T]) -> Self {
+        Source { address: elements.as_ptr() as u64, bytes: size_of_val(elements) as u64, memory: PhantomData }
+    }
+
     /// Memory at an address, of a device for a launch.
     ///
     /// # Safety
@@ -175,6 +181,7 @@ impl<'a> Source<'a> {
     pub unsafe fn at(address: u64, bytes: u64) -> Self {
         Source { address, bytes, memory: PhantomData }
     }
+
     /// The address.
     pub fn address(&self) -> u64 {
         self.address
@@ -192,6 +199,12 @@ impl<'a> Target<'a> {
         Target { address: bytes.as_mut_ptr() as u64, bytes: bytes.len() as u64, memory: PhantomData }
     }
 
+    /// Elements in host memory, for a CPU run.
+    pub fn of_elements<T: Element>(elements: &'a mut [T]) -> Self {
+        let bytes = size_of_val(elements) as u64;
+        Target { address: elements.as_mut_ptr() as u64, bytes, memory: PhantomData }
+    }
+
     /// Memory at an address, of a device for a launch.
     ///
     /// # Safety
@@ -199,6 +212,7 @@ impl<'a> Target<'a> {
     pub unsafe fn at(address: u64, bytes: u64) -> Self {
         Target { address, bytes, memory: PhantomData }
     }
+
     /// The address.
     pub fn address(&self) -> u64 {
         self.address
@@ -223,7 +237,7 @@ pub struct Size {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an argument of a kernel",
     label = "does not cross a launch",
-    note = "take memory as `In<..>` or `Out<..>`, a number as `u32`"
+    note = "take memory as `Elements<..>` or `ElementsOut<..>` (chunks of the codec: `In<..>`, `Out<..>`), a number as `u32`, `u64` or `f32`"
 )]
 pub trait Argument: Copy {
     /// What crosses the launch: `*const u8`, `*mut u8`, `u32`, `u64` or `f32`.
@@ -254,7 +268,7 @@ pub trait Argument: Copy {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no grid, and the second parameter of a kernel is one",
     label = "does not say how many programs run",
-    note = "put `chunks: Chunks` in front of this parameter, for example"
+    note = "put `chunks: Chunks`, `strips: Strips<4>` or `rows: Rows` in front of this parameter, for example"
 )]
 pub trait Grid: Argument {
     /// Programs.
