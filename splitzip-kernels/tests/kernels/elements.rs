@@ -18,11 +18,9 @@ macro_rules! copies { ($($name:ident: $type:ty, $n:literal;)*) => { $(
         to.store(&strip, &map_each((&copied, &before), |(copied, before)| copied + before));
     }
 )* } }
+// Accesses of 4 bytes, of 16, of none at once, of 4 again, of 16 twice, of 8.
 copies! {
-    copy_u8_1: u8, 1; copy_u8_4: u8, 4; copy_u8_8: u8, 8; copy_u8_12: u8, 12; copy_u8_16: u8, 16;
-    copy_u16_1: u16, 1; copy_u16_2: u16, 2; copy_u16_3: u16, 3; copy_u16_8: u16, 8; copy_u16_16: u16, 16;
-    copy_u32_1: u32, 1; copy_u32_2: u32, 2; copy_u32_3: u32, 3; copy_u32_5: u32, 5; copy_u32_8: u32, 8; copy_u32_16: u32, 16;
-    copy_f32_1: f32, 1; copy_f32_4: f32, 4; copy_f32_6: f32, 6;
+    copy_u8_12: u8, 12; copy_u8_16: u8, 16; copy_u16_3: u16, 3; copy_u32_5: u32, 5; copy_u32_8: u32, 8; copy_f32_6: f32, 6;
 }
 
 /// Every length around the edges of strips and of blocks, `shift` elements behind an aligned address.
@@ -59,10 +57,7 @@ fn every_element_is_copied_and_no_other() {
         });
     )* } }
     check_all! {
-        copy_u8_1: u8, 1; copy_u8_4: u8, 4; copy_u8_8: u8, 8; copy_u8_12: u8, 12; copy_u8_16: u8, 16;
-        copy_u16_1: u16, 1; copy_u16_2: u16, 2; copy_u16_3: u16, 3; copy_u16_8: u16, 8; copy_u16_16: u16, 16;
-        copy_u32_1: u32, 1; copy_u32_2: u32, 2; copy_u32_3: u32, 3; copy_u32_5: u32, 5; copy_u32_8: u32, 8;
-        copy_u32_16: u32, 16; copy_f32_1: f32, 1; copy_f32_4: f32, 4; copy_f32_6: f32, 6;
+        copy_u8_12: u8, 12; copy_u8_16: u8, 16; copy_u16_3: u16, 3; copy_u32_5: u32, 5; copy_u32_8: u32, 8; copy_f32_6: f32, 6;
     }
 }
 
@@ -163,7 +158,7 @@ fn elements_may_be_at_any_multiple_of_their_size() {
     let at = |address| {
         // SAFETY: nothing runs.
         let (from, to) = unsafe { (Source::at(address, 400), Target::at(0x2000, 400)) };
-        copy_f32_4::Arguments { strips: 100, from, to }.launch().map(|launch| launch.blocks)
+        copy_f32_6::Arguments { strips: 100, from, to }.launch().map(|launch| launch.blocks)
     };
     assert_eq!(at(0x1004), Ok(1));
     assert_eq!(at(0x1002), Err(ArgumentError::Misaligned { name: "from", address: 0x1002, align: 4 }));
