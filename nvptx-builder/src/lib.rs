@@ -28,6 +28,7 @@ pub mod doctor;
 pub mod error;
 pub mod hash;
 pub mod home;
+pub mod interpret;
 pub mod occupancy;
 pub mod offline;
 pub mod pins;

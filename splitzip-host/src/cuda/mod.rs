@@ -9,6 +9,8 @@ mod plan;
 
 pub use kernels::{PTX, Ptx};
 pub use plan::{DecodePlan, EncodePlan};
+#[doc(hidden)]
+pub use plan::{DecodeWork, EncodeWork, Queue};
 
 use crate::format::{unpack, write};
 use crate::{CodebookChoice, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Reference, Result};

@@ -2,6 +2,9 @@
 //!
 //! A plan does once what needs the host: it lays out the frame, uploads its static part and the tables, and loads the kernels. Then it can be
 //! used any number of times, also while a stream is captured into a graph.
+//!
+//! What a plan queues ([`EncodeWork`], [`DecodeWork`]) does not know who runs it: a [`Queue`] is a stream of the driver here, and the PTX interpreter
+//! in the tests, which so run the very launches that a GPU gets.
 
 use super::kernels::Function;
 use super::{Cuda, DeviceBytes, StreamHandle, driver_error};
@@ -9,6 +12,7 @@ use crate::format::{DYNAMIC_BYTES, Layout, write};
 use crate::steps::{self, Step, Steps, TABLE_BYTES, Workspace};
 use crate::{Bases, CodebookChoice, Error, FrameSpec, Result, SAMPLED_CHUNKS, Scheme};
 use cudarc::driver::result;
+use splitzip_kernels::launch::{Entry, Launch};
 use splitzip_kernels::scheme::encode_table;
 use splitzip_kernels::tile::TAIL_BYTES;
 use std::collections::HashMap;
@@ -18,43 +22,147 @@ use std::collections::HashMap;
 struct Functions(HashMap<&'static str, Function>);
 
 impl Functions {
-    fn load(&mut self, cuda: &Cuda, step: &dyn Step) -> Result<()> {
-        let entry = step.entry().name;
-        self.0.insert(entry, cuda.kernels.function(entry)?);
-        Ok(())
+    fn load(cuda: &Cuda, entries: &[&'static Entry]) -> Result<Functions> {
+        let load = |entry: &&'static Entry| Ok((entry.name, cuda.kernels.function(entry.name)?));
+        entries.iter().map(load).collect::<Result<_>>().map(Functions)
     }
+}
 
+/// What runs the work of a plan, one thing after the other.
+#[doc(hidden)]
+pub trait Queue {
+    /// Queues a kernel.
+    ///
     /// # Safety
-    /// The addresses in the step are valid on the device until it has run.
-    unsafe fn launch(&self, step: &dyn Step, stream: StreamHandle) -> Result<()> {
-        let launch = step.launch()?;
-        let function = self.0.get(launch.entry.name);
+    /// The addresses in the launch are valid until it has run.
+    unsafe fn launch(&self, launch: &Launch) -> Result<()>;
+
+    /// Queues a copy of `bytes` bytes, which may be 0.
+    ///
+    /// # Safety
+    /// Both are valid for so many bytes until it has run.
+    unsafe fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<()>;
+
+    /// Queues zeros for `bytes` bytes, which may be 0.
+    ///
+    /// # Safety
+    /// Valid for so many bytes until it has run.
+    unsafe fn clear(&self, at: u64, bytes: u64) -> Result<()>;
+}
+
+/// A stream of the driver, with the kernels of a plan.
+struct Stream<'p> {
+    functions: &'p Functions,
+    stream: StreamHandle,
+}
+
+impl Queue for Stream<'_> {
+    unsafe fn launch(&self, launch: &Launch) -> Result<()> {
+        let function = self.functions.0.get(launch.entry.name);
         let function = function.ok_or_else(|| Error::Device {
             what: launch.entry.name.to_owned(),
             reason: "the plan has not loaded this kernel".to_owned(),
         })?;
         // SAFETY: by contract; the function is that of the entry.
-        unsafe { function.launch(&launch, stream) }
+        unsafe { function.launch(launch, self.stream) }
+    }
+
+    unsafe fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: by contract.
+        unsafe { result::memcpy_dtod_async(to, from, bytes as usize, self.stream.raw()) }
+            .map_err(driver_error("copying on the device"))
+    }
+
+    unsafe fn clear(&self, at: u64, bytes: u64) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: by contract.
+        unsafe { result::memset_d8_async(at, 0, bytes as usize, self.stream.raw()) }
+            .map_err(driver_error("clearing device memory"))
     }
 }
 
 /// How to encode frames of one description on a device.
 pub struct EncodePlan {
     cuda: Cuda,
-    layout: Layout,
-    places: Workspace,
+    work: EncodeWork,
     functions: Functions,
-    /// Programs that count a sample together.
-    automatic: Vec<bool>,
-    /// What a frame starts with: the static part and a dynamic part with the given codebooks; behind it the tables.
     start: DeviceBytes,
-    gaps: Vec<(u64, u64)>,
 }
 
 impl EncodePlan {
     pub(super) fn new(cuda: &Cuda, spec: &FrameSpec, codebooks: &[CodebookChoice]) -> Result<EncodePlan> {
+        cuda.bind()?;
+        let work = EncodeWork::new("cuda", spec, codebooks)?;
+        let (functions, start) = (Functions::load(cuda, work.entries())?, cuda.upload(work.start())?);
+        Ok(EncodePlan { cuda: cuda.clone(), work, functions, start })
+    }
+
+    /// Where everything lies in the frame.
+    pub fn layout(&self) -> &Layout {
+        &self.work.layout
+    }
+
+    /// Bytes that the frame's buffer needs. How many of them are used stands in the frame: [`Layout::dense_bytes`] and 4
+    /// for each of the words in the dynamic part.
+    pub fn max_frame_bytes(&self) -> u64 {
+        self.work.layout.max_frame_bytes
+    }
+
+    /// Bytes that the workspace needs. One workspace serves any number of calls on one stream, one after the other.
+    pub fn workspace_bytes(&self) -> u64 {
+        self.work.places.bytes
+    }
+
+    /// Queues the encoding of a frame on a stream and returns.
+    ///
+    /// `inputs` are device addresses of the raw bytes of each tensor, `frame` and `workspace` device addresses of
+    /// [`EncodePlan::max_frame_bytes`] and [`EncodePlan::workspace_bytes`]. Inputs are multiples of 16, the others of 128.
+    ///
+    /// # Errors
+    /// A wrong number of inputs, a misaligned address, an error of the driver.
+    ///
+    /// # Safety
+    /// The addresses are valid on the device of the plan and used by nobody else until the work has run; the plan lives
+    /// until then; the stream belongs to the plan's context.
+    pub unsafe fn encode(
+        &self,
+        stream: StreamHandle,
+        inputs: &[u64],
+        frame: u64,
+        workspace: u64,
+    ) -> Result<()> {
+        self.cuda.bind()?;
+        let stream = Stream { functions: &self.functions, stream };
+        // SAFETY: by contract; the plan owns the start.
+        unsafe { self.work.run(&stream, self.start.address(), inputs, frame, workspace) }
+    }
+}
+
+/// What encoding frames of one description does, on whatever runs it.
+#[doc(hidden)]
+pub struct EncodeWork {
+    layout: Layout,
+    places: Workspace,
+    entries: Vec<&'static Entry>,
+    /// Which tensors get a codebook of their own sample.
+    automatic: Vec<bool>,
+    start: Vec<u8>,
+    gaps: Vec<(u64, u64)>,
+}
+
+impl EncodeWork {
+    /// The work of the executor with this name.
+    ///
+    /// # Errors
+    /// As [`Cuda::plan_encode`].
+    pub fn new(executor: &str, spec: &FrameSpec, codebooks: &[CodebookChoice]) -> Result<EncodeWork> {
         let layout = spec.layout()?;
-        layout.tensors.iter().try_for_each(|tensor| steps::check_member("cuda", tensor))?;
+        layout.tensors.iter().try_for_each(|tensor| steps::check_member(executor, tensor))?;
         if !codebooks.is_empty() && codebooks.len() != layout.tensors.len() {
             return Err(Error::Count {
                 what: "codebooks",
@@ -62,21 +170,20 @@ impl EncodePlan {
                 got: codebooks.len(),
             });
         }
-        cuda.bind()?;
-        let (mut functions, places) = (Functions::default(), Workspace::of(&layout));
+        let (mut entries, places) = (Vec::new(), Workspace::of(&layout));
         for number in 0..layout.tensors.len() {
             let steps =
                 Steps { layout: &layout, number, frame: 0, workspace: 0, places, elements: 0, table: 0 };
-            functions.load(cuda, &*steps.checksum())?;
+            entries.push(steps.checksum().entry());
             if steps.tensor().scheme != Scheme::Stored {
-                functions.load(cuda, &*steps.histogram(0, 0))?;
-                functions.load(cuda, &steps.pick())?;
-                functions.load(cuda, &*steps.bases())?;
-                functions.load(cuda, &*steps.encode())?;
-                functions.load(cuda, &steps.place())?;
+                entries.push(steps.histogram(0, 0).entry());
+                entries.push(steps.pick().entry());
+                entries.push(steps.bases().entry());
+                entries.push(steps.encode().entry());
+                entries.push(steps.place().entry());
             }
         }
-        functions.load(cuda, &steps::seal_frame(&layout, 0, 0))?;
+        entries.push(steps::seal_frame(&layout, 0, 0).entry());
         let mut start = write::static_bytes(spec, &layout);
         let mut tables = vec![0u8; TABLE_BYTES as usize * layout.tensors.len()];
         let mut dynamic = vec![0u8; layout.dynamic_bytes as usize];
@@ -106,9 +213,19 @@ impl EncodePlan {
         start.extend(dynamic);
         start.resize(start.len().next_multiple_of(16), 0);
         start.extend(tables);
-        let start = cuda.upload(&start)?;
         let gaps = steps::gaps(&layout);
-        Ok(EncodePlan { cuda: cuda.clone(), layout, places, functions, automatic, start, gaps })
+        Ok(EncodeWork { layout, places, entries, automatic, start, gaps })
+    }
+
+    /// The kernels that may be launched.
+    pub fn entries(&self) -> &[&'static Entry] {
+        &self.entries
+    }
+
+    /// What a frame starts with: the static part and a dynamic part with the given codebooks; behind it the tables. To be put into the
+    /// memory of whoever runs the work.
+    pub fn start(&self) -> &[u8] {
+        &self.start
     }
 
     /// Where everything lies in the frame.
@@ -127,20 +244,17 @@ impl EncodePlan {
         self.places.bytes
     }
 
-    /// Queues the encoding of a frame on a stream and returns.
-    ///
-    /// `inputs` are device addresses of the raw bytes of each tensor, `frame` and `workspace` device addresses of
-    /// [`EncodePlan::max_frame_bytes`] and [`EncodePlan::workspace_bytes`]. Inputs are multiples of 16, the others of 128.
+    /// Does the work: as [`EncodePlan::encode`], with the address of [`EncodeWork::start`] in front.
     ///
     /// # Errors
-    /// A wrong number of inputs, a misaligned address, an error of the driver.
+    /// A wrong number of inputs, a misaligned address, what the queue says.
     ///
     /// # Safety
-    /// The addresses are valid on the device of the plan and used by nobody else until the work has run; the plan lives
-    /// until then; the stream belongs to the plan's context.
-    pub unsafe fn encode(
+    /// As [`EncodePlan::encode`], for the memory of the queue.
+    pub unsafe fn run(
         &self,
-        stream: StreamHandle,
+        queue: &dyn Queue,
+        start: u64,
         inputs: &[u64],
         frame: u64,
         workspace: u64,
@@ -155,61 +269,61 @@ impl EncodePlan {
         check_alignment("the frame", frame, 128)?;
         check_alignment("the workspace", workspace, 128)?;
         check_tensors(&self.layout, "input", inputs)?;
-        self.cuda.bind()?;
-        let start_bytes = (self.layout.static_bytes + self.layout.dynamic_bytes) as usize;
+        let start_bytes = self.layout.static_bytes + self.layout.dynamic_bytes;
         // SAFETY: addresses and sizes by contract and by the layout.
         unsafe {
-            copy(frame, self.start.address(), start_bytes, stream)?;
+            queue.copy(frame, start, start_bytes)?;
             for &(at, bytes) in &self.gaps {
-                clear(frame + at, bytes as usize, stream)?;
+                queue.clear(frame + at, bytes)?;
             }
             for (number, &elements) in inputs.iter().enumerate() {
-                self.encode_tensor(stream, self.steps(number, elements, frame, workspace))?;
+                let steps = self.steps(number, start, elements, frame, workspace);
+                self.encode_tensor(queue, steps)?;
             }
             let seal = steps::seal_frame(&self.layout, frame, workspace + self.places.tail_at);
-            self.functions.launch(&seal, stream)
+            queue.launch(&seal.launch()?)
         }
     }
 
-    fn steps(&self, number: usize, elements: u64, frame: u64, workspace: u64) -> Steps<'_> {
+    fn steps(&self, number: usize, start: u64, elements: u64, frame: u64, workspace: u64) -> Steps<'_> {
         let table = match self.automatic[number] {
             true => workspace + self.places.table_at(number),
             false => {
-                let start = (self.layout.static_bytes + self.layout.dynamic_bytes).next_multiple_of(16);
-                self.start.address() + start + TABLE_BYTES * number as u64
+                let tables = (self.layout.static_bytes + self.layout.dynamic_bytes).next_multiple_of(16);
+                start + tables + TABLE_BYTES * number as u64
             }
         };
         Steps { layout: &self.layout, number, frame, workspace, places: self.places, elements, table }
     }
 
     /// # Safety
-    /// As [`EncodePlan::encode`].
-    unsafe fn encode_tensor(&self, stream: StreamHandle, steps: Steps<'_>) -> Result<()> {
+    /// As [`EncodeWork::run`].
+    unsafe fn encode_tensor(&self, queue: &dyn Queue, steps: Steps<'_>) -> Result<()> {
         let tensor = steps.tensor();
         let run = |step: &dyn Step| {
             // SAFETY: by contract; the steps are those of this layout.
-            unsafe { self.functions.launch(step, stream) }
+            unsafe { queue.launch(&step.launch()?) }
         };
         // SAFETY: by contract.
         unsafe {
             if tensor.scheme == Scheme::Stored {
                 let at = steps.frame + tensor.planes[0].at;
-                copy(at, steps.elements, tensor.bytes as usize, stream)?;
-                copy(steps.end_address(), steps.start_address(), 8, stream)?;
+                queue.copy(at, steps.elements, tensor.bytes)?;
+                queue.copy(steps.end_address(), steps.start_address(), 8)?;
                 if steps.wants_checksum() {
                     // Of the copy: an odd last byte has a zero byte behind it there.
                     run(&*Steps { elements: at, ..steps }.checksum())?;
                 }
                 return Ok(());
             }
-            clear(steps.workspace + steps.places.counts_at, Workspace::zeroed(tensor) as usize, stream)?;
+            queue.clear(steps.workspace + steps.places.counts_at, Workspace::zeroed(tensor))?;
             if self.automatic[steps.number] {
                 let samples = tensor.chunks.min(SAMPLED_CHUNKS);
                 run(&*steps.histogram(samples, samples))?;
                 run(&steps.pick())?;
             }
             if tensor.elements == 0 {
-                return copy(steps.end_address(), steps.start_address(), 8, stream);
+                return queue.copy(steps.end_address(), steps.start_address(), 8);
             }
             if tensor.bases == Bases::Channel {
                 run(&*steps.bases())?;
@@ -227,31 +341,21 @@ impl EncodePlan {
 /// How to decode frames of one description on a device.
 pub struct DecodePlan {
     cuda: Cuda,
-    layout: Layout,
+    work: DecodeWork,
     functions: Functions,
 }
 
 impl DecodePlan {
     pub(super) fn new(cuda: &Cuda, spec: &FrameSpec) -> Result<DecodePlan> {
-        let layout = spec.layout()?;
-        layout.tensors.iter().try_for_each(|tensor| steps::check_member("cuda", tensor))?;
         cuda.bind()?;
-        let mut functions = Functions::default();
-        for number in 0..layout.tensors.len() {
-            let places = Workspace::tail_only();
-            let steps =
-                Steps { layout: &layout, number, frame: 0, workspace: 0, places, elements: 0, table: 0 };
-            functions.load(cuda, &*steps.checksum())?;
-            if steps.tensor().scheme != Scheme::Stored {
-                functions.load(cuda, &*steps.decode(0, 0))?;
-            }
-        }
-        Ok(DecodePlan { cuda: cuda.clone(), layout, functions })
+        let work = DecodeWork::new("cuda", spec)?;
+        let functions = Functions::load(cuda, work.entries())?;
+        Ok(DecodePlan { cuda: cuda.clone(), work, functions })
     }
 
     /// Where everything lies in the frame.
     pub fn layout(&self) -> &Layout {
-        &self.layout
+        &self.work.layout
     }
 
     /// Bytes that the workspace needs.
@@ -282,6 +386,74 @@ impl DecodePlan {
         status: u64,
         sums: u64,
     ) -> Result<()> {
+        self.cuda.bind()?;
+        let stream = Stream { functions: &self.functions, stream };
+        // SAFETY: by contract.
+        unsafe { self.work.run(&stream, frame, frame_bytes, outputs, workspace, status, sums) }
+    }
+}
+
+/// What decoding frames of one description does, on whatever runs it.
+#[doc(hidden)]
+pub struct DecodeWork {
+    layout: Layout,
+    entries: Vec<&'static Entry>,
+}
+
+impl DecodeWork {
+    /// The work of the executor with this name.
+    ///
+    /// # Errors
+    /// As [`Cuda::plan_decode`].
+    pub fn new(executor: &str, spec: &FrameSpec) -> Result<DecodeWork> {
+        let layout = spec.layout()?;
+        layout.tensors.iter().try_for_each(|tensor| steps::check_member(executor, tensor))?;
+        let mut entries = Vec::new();
+        for number in 0..layout.tensors.len() {
+            let places = Workspace::tail_only();
+            let steps =
+                Steps { layout: &layout, number, frame: 0, workspace: 0, places, elements: 0, table: 0 };
+            entries.push(steps.checksum().entry());
+            if steps.tensor().scheme != Scheme::Stored {
+                entries.push(steps.decode(0, 0).entry());
+            }
+        }
+        Ok(DecodeWork { layout, entries })
+    }
+
+    /// The kernels that may be launched.
+    pub fn entries(&self) -> &[&'static Entry] {
+        &self.entries
+    }
+
+    /// Where everything lies in the frame.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Bytes that the workspace needs.
+    pub fn workspace_bytes(&self) -> u64 {
+        TAIL_BYTES
+    }
+
+    /// Does the work: as [`DecodePlan::decode`].
+    ///
+    /// # Errors
+    /// A wrong number of outputs, a misaligned address, a frame shorter than its dense part, what the queue says.
+    ///
+    /// # Safety
+    /// As [`EncodeWork::run`].
+    #[allow(clippy::too_many_arguments)]
+    pub unsafe fn run(
+        &self,
+        queue: &dyn Queue,
+        frame: u64,
+        frame_bytes: u64,
+        outputs: &[u64],
+        workspace: u64,
+        status: u64,
+        sums: u64,
+    ) -> Result<()> {
         if outputs.len() != self.layout.tensors.len() {
             return Err(Error::Count {
                 what: "outputs",
@@ -296,7 +468,6 @@ impl DecodePlan {
             let what = "the frame (its dense part at least)".to_owned();
             return Err(Error::BufferSize { what, expected: self.layout.dense_bytes, got: frame_bytes });
         }
-        self.cuda.bind()?;
         let words = (frame_bytes - self.layout.dense_bytes) / 4;
         let places = Workspace::tail_only();
         for (number, &elements) in outputs.iter().enumerate() {
@@ -305,9 +476,9 @@ impl DecodePlan {
             // SAFETY: by contract.
             unsafe {
                 if tensor.scheme == Scheme::Stored {
-                    copy(elements, frame + tensor.planes[0].at, tensor.bytes as usize, stream)?;
+                    queue.copy(elements, frame + tensor.planes[0].at, tensor.bytes)?;
                 } else if tensor.elements != 0 {
-                    self.functions.launch(&*steps.decode(words, status), stream)?;
+                    queue.launch(&steps.decode(words, status).launch()?)?;
                 }
                 if sums != 0 && tensor.bytes != 0 {
                     // A stored tensor is read in the frame: an odd last byte has a zero byte behind it there.
@@ -315,7 +486,7 @@ impl DecodePlan {
                     let elements = if stored { frame + tensor.planes[0].at } else { elements };
                     let sum = sums + 8 * number as u64;
                     let checksum = Steps { elements, ..steps }.checksum_to(sum, false);
-                    self.functions.launch(&*checksum, stream)?;
+                    queue.launch(&checksum.launch()?)?;
                 }
             }
         }
@@ -341,26 +512,4 @@ fn check_tensors(layout: &Layout, what: &str, addresses: &[u64]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// # Safety
-/// Both are valid for so many bytes.
-unsafe fn copy(to: u64, from: u64, bytes: usize, stream: StreamHandle) -> Result<()> {
-    if bytes == 0 {
-        return Ok(());
-    }
-    // SAFETY: by contract.
-    unsafe { result::memcpy_dtod_async(to, from, bytes, stream.raw()) }
-        .map_err(driver_error("copying on the device"))
-}
-
-/// # Safety
-/// Valid for so many bytes.
-unsafe fn clear(at: u64, bytes: usize, stream: StreamHandle) -> Result<()> {
-    if bytes == 0 {
-        return Ok(());
-    }
-    // SAFETY: by contract.
-    unsafe { result::memset_d8_async(at, 0, bytes, stream.raw()) }
-        .map_err(driver_error("clearing device memory"))
 }

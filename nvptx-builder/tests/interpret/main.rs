@@ -1,0 +1,3 @@
+//! The interpreter, on small texts.
+
+mod shipped;
