@@ -6,8 +6,8 @@
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-#[path = "../tests/support/hashes.rs"]
-mod hashes;
+#[path = "../tests/support/ptx.rs"]
+mod ptx;
 
 #[path = "record/gpu.rs"]
 mod gpu;
@@ -71,7 +71,7 @@ fn record() -> Result<bool, String> {
         failures.extend(failed.into_iter().map(|failure| format!("{target}: {failure}")));
         let runs: Map<String, Value> =
             runs.into_iter().map(|(entry, runs)| (entry.to_owned(), runs.into())).collect();
-        targets.insert(target.to_owned(), json!({ "entries": hashes::ptx_hashes(target)?, "runs": runs }));
+        targets.insert(target.to_owned(), json!({ "entries": ptx::hashes(target)?, "runs": runs }));
     }
     let copy = speed::copy(&mut gpu)?;
     println!("\n{:<20} {:>10} {:>8} {:>14}", "entry", "us", "GB/s", "share of copy");

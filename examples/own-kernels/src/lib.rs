@@ -2,7 +2,7 @@
 //!
 //! | kernel | one program a | what |
 //! | --- | --- | --- |
-//! | [`saxpy`](fn@saxpy) | strip | `y = a x + y` |
+//! | [`saxpy`](fn@saxpy), [`saxpy_fused`](fn@saxpy_fused) | strip | `y = a x + y`, with two roundings and with one |
 //! | [`split_bytes`](fn@split_bytes), [`join_bytes`](fn@join_bytes) | strip | low and high bytes of bf16, and back |
 //! | [`row_maximum`](fn@row_maximum) | row (a block of 8 warps) | the maximum of every row of a matrix |
 //! | [`subtract_from_rows`](fn@subtract_from_rows) | strip of a row | subtracts a number of its own from every row |
@@ -21,6 +21,7 @@ pub use vectors::*;
 pub fn entries() -> impl Iterator<Item = &'static splitzip_kernels::launch::Entry> {
     [
         saxpy::ENTRIES,
+        saxpy_fused::ENTRIES,
         split_bytes::ENTRIES,
         join_bytes::ENTRIES,
         row_maximum::ENTRIES,

@@ -2,7 +2,7 @@
 
 mod support;
 
-use own_kernels::{join_bytes, row_maximum, saxpy, split_bytes, subtract_from_rows};
+use own_kernels::{join_bytes, row_maximum, saxpy, saxpy_fused, split_bytes, subtract_from_rows};
 use splitzip_kernels::launch::{ArgumentError, Source, Target};
 use splitzip_kernels::tile::Matrix;
 use support::inputs::{LENGTHS, Random, SHAPES, same};
@@ -24,6 +24,24 @@ fn saxpy_is_a_product_and_a_sum() {
         .unwrap();
         assert!(same(&result, &naive::saxpy(1.7, &x, &y)), "{n} elements");
     }
+}
+
+/// One rounding instead of two is another number, now and then.
+#[test]
+fn a_fused_saxpy_rounds_once() {
+    let mut random = Random(3);
+    let (x, y) = (random.floats(1000, true), random.floats(1000, true));
+    let mut result = y.clone();
+    saxpy_fused::Arguments {
+        strips: 1000,
+        a: 1.7,
+        x: Source::of_elements(&x),
+        y: Target::of_elements(&mut result),
+    }
+    .run_all()
+    .unwrap();
+    assert!(same(&result, &naive::saxpy_fused(1.7, &x, &y)));
+    assert!(!same(&result, &naive::saxpy(1.7, &x, &y)));
 }
 
 #[test]

@@ -2,12 +2,28 @@
 
 mod support;
 
-#[path = "support/hashes.rs"]
-mod hashes;
+#[path = "support/ptx.rs"]
+mod ptx;
 
 use nvptx_builder::interpret::{BlockOrder, Memory, Module, Options};
-use splitzip_kernels::launch::Launch;
+use own_kernels::saxpy;
+use splitzip_kernels::launch::{Launch, Source, Target};
 use support::machine::{Machine, run_all};
+
+/// The shortest way: one kernel, one launch.
+#[test]
+fn three_elements_of_saxpy() {
+    let module = Module::parse(&ptx::text("sm_90", "saxpy").unwrap()).unwrap();
+    let mut memory = Memory::new();
+    let x = memory.upload(&[1f32, 2.0, 3.0].map(f32::to_le_bytes).concat());
+    let y = memory.upload(&[10f32, 20.0, 30.0].map(f32::to_le_bytes).concat());
+    // SAFETY: 12 bytes are there, in the memory of the interpreter.
+    let (from, to) = unsafe { (Source::at(x, 12), Target::at(y, 12)) };
+    let launch = saxpy::Arguments { strips: 3, a: 2.0, x: from, y: to }.launch().unwrap();
+    let (entry, slots) = (launch.entry.name, launch.slots.as_slice());
+    module.launch(entry, launch.blocks, slots, &mut memory, &Options::default()).unwrap();
+    assert_eq!(memory.read(y, 12).unwrap(), [12f32, 24.0, 36.0].map(f32::to_le_bytes).concat());
+}
 
 const GUARD_BYTE: u8 = 0xa5;
 
@@ -38,7 +54,8 @@ impl Machine for Interpreter {
     fn get(&mut self, address: u64, bytes: usize) -> Result<Vec<u8>, String> {
         let found = self.shifted.iter().find(|(shifted, _)| *shifted == address);
         let shift = found.map_or(0, |(_, shift)| *shift);
-        let whole = self.memory.read(address - shift as u64, shift + bytes).map_err(|error| error.to_string())?;
+        let whole =
+            self.memory.read(address - shift as u64, shift + bytes).map_err(|error| error.to_string())?;
         if whole[..shift].iter().any(|&byte| byte != GUARD_BYTE) {
             return Err(format!("a kernel has written in front of a buffer of {bytes} bytes"));
         }
@@ -46,9 +63,16 @@ impl Machine for Interpreter {
     }
 
     fn run(&mut self, launch: &Launch) -> Result<(), String> {
-        let module = Module::parse(&hashes::ptx(self.target, launch.entry.name)?).map_err(|error| error.to_string())?;
+        let module =
+            Module::parse(&ptx::text(self.target, launch.entry.name)?).map_err(|error| error.to_string())?;
         module
-            .launch(launch.entry.name, launch.blocks, launch.slots.as_slice(), &mut self.memory, &self.options)
+            .launch(
+                launch.entry.name,
+                launch.blocks,
+                launch.slots.as_slice(),
+                &mut self.memory,
+                &self.options,
+            )
             .map(|_| ())
             .map_err(|error| error.to_string())
     }
@@ -86,7 +110,7 @@ fn the_order_of_blocks_and_warps_does_not_matter() {
 /// interpreter says so; a GPU would be right most of the time.
 #[test]
 fn a_missing_barrier_is_found() {
-    let text = hashes::ptx("sm_90", "row_maximum").unwrap();
+    let text = ptx::text("sm_90", "row_maximum").unwrap();
     let text = text.replacen("bar.sync", "// bar.sync", 1);
     let module = Module::parse(&text).unwrap();
     let mut memory = Memory::new();

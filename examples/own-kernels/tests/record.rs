@@ -1,7 +1,7 @@
 //! What was recorded on a GPU is a record of the PTX that is committed.
 
-#[path = "support/hashes.rs"]
-mod hashes;
+#[path = "support/ptx.rs"]
+mod ptx;
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ fn the_record_is_of_what_is_committed() {
     assert_eq!(record["failures"], Value::Array(Vec::new()), "{path} records failures; {AGAIN}");
     for target in ["sm_80", "sm_90"] {
         let run = &record["targets"][target];
-        assert_eq!(run["entries"], Value::Object(hashes::ptx_hashes(target).unwrap()), "{target}; {AGAIN}");
+        assert_eq!(run["entries"], Value::Object(ptx::hashes(target).unwrap()), "{target}; {AGAIN}");
         for entry in own_kernels::entries() {
             let runs = run["runs"][entry.name].as_u64().unwrap_or_default();
             assert!(runs > 20, "{path} has {runs} runs of {} for {target}; {AGAIN}", entry.name);

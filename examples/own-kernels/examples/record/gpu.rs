@@ -1,6 +1,6 @@
 //! A GPU as a [`Machine`]: memory with guards around it, and launches of the committed PTX.
 
-use crate::hashes::ptx;
+use crate::ptx;
 use crate::support::machine::Machine;
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result, sys};
 use splitzip_kernels::launch::Launch;
@@ -98,7 +98,7 @@ impl Gpu {
             return Ok(*function);
         }
         self.context.bind_to_thread().map_err(failed("making the context current"))?;
-        let text = CString::new(ptx(self.target, entry)?).map_err(|error| error.to_string())?;
+        let text = CString::new(ptx::text(self.target, entry)?).map_err(|error| error.to_string())?;
         let name = CString::new(entry).map_err(|error| error.to_string())?;
         // SAFETY: a C string with PTX; the context is current. The module stays loaded until the program ends.
         let module = unsafe { result::module::load_data(text.as_ptr().cast()) }

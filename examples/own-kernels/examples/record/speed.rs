@@ -4,7 +4,7 @@ use crate::gpu::Gpu;
 use crate::support::inputs::Random;
 use crate::support::machine::{Buffer, Machine};
 use crate::support::naive;
-use own_kernels::{join_bytes, row_maximum, saxpy, split_bytes, subtract_from_rows};
+use own_kernels::{join_bytes, row_maximum, saxpy, saxpy_fused, split_bytes, subtract_from_rows};
 use splitzip_kernels::launch::{ArgumentError, Launch};
 use splitzip_kernels::tile::Matrix;
 
@@ -52,6 +52,13 @@ pub fn kernels(gpu: &mut Gpu, failures: &mut Vec<String>) -> Result<Vec<(&'stati
     let expected = (0..runs).fold(whole.clone(), |y, _| naive::saxpy(2.0, &whole, &y));
     note(failures, "saxpy", y.values::<f32>(gpu)? == expected);
     speeds.push(("saxpy", speed));
+
+    let y = Buffer::of(gpu, &whole, 0)?;
+    let arguments = saxpy_fused::Arguments { strips: n as u64, a: 2.0, x: there.source(), y: y.target() };
+    let (runs, speed) = time(gpu, arguments.launch(), 3 * BYTES)?;
+    let expected = (0..runs).fold(whole.clone(), |y, _| naive::saxpy_fused(2.0, &whole, &y));
+    note(failures, "saxpy_fused", y.values::<f32>(gpu)? == expected);
+    speeds.push(("saxpy_fused", speed));
 
     let maxima = Buffer::of(gpu, &vec![0f32; MATRIX.rows as usize], 0)?;
     let arguments = row_maximum::Arguments { rows: MATRIX, values: there.source(), maxima: maxima.target() };

@@ -2,7 +2,7 @@
 
 use super::inputs::{LENGTHS, Random, SHAPES, same};
 use super::naive;
-use own_kernels::{join_bytes, row_maximum, saxpy, split_bytes, subtract_from_rows};
+use own_kernels::{join_bytes, row_maximum, saxpy, saxpy_fused, split_bytes, subtract_from_rows};
 use splitzip_kernels::launch::{ArgumentError, Launch, Source, Target};
 use splitzip_kernels::tile::{Element, Matrix};
 
@@ -105,7 +105,12 @@ fn run_saxpy(machine: &mut dyn Machine, n: usize, shift: usize) -> Result<(), St
     let arguments = saxpy::Arguments { strips: n as u64, a: 1.7, x: x_there.source(), y: y_there.target() };
     let entry = launched(machine, arguments.launch())?;
     let what = format!("{n} elements, shifted by {shift}");
-    check(&what, entry, same(&y_there.values(machine)?, &naive::saxpy(1.7, &x, &y)))
+    check(&what, entry, same(&y_there.values(machine)?, &naive::saxpy(1.7, &x, &y)))?;
+    let y_there = Buffer::of(machine, &y, shift)?;
+    let arguments =
+        saxpy_fused::Arguments { strips: n as u64, a: 1.7, x: x_there.source(), y: y_there.target() };
+    let entry = launched(machine, arguments.launch())?;
+    check(&what, entry, same(&y_there.values(machine)?, &naive::saxpy_fused(1.7, &x, &y)))
 }
 
 fn run_bytes(machine: &mut dyn Machine, n: usize, shift: usize) -> Result<(), String> {

@@ -5,6 +5,11 @@ pub fn saxpy(a: f32, x: &[f32], y: &[f32]) -> Vec<f32> {
     x.iter().zip(y).map(|(x, y)| a * x + y).collect()
 }
 
+/// The same, rounded once.
+pub fn saxpy_fused(a: f32, x: &[f32], y: &[f32]) -> Vec<f32> {
+    x.iter().zip(y).map(|(&x, &y)| a.mul_add(x, y)).collect()
+}
+
 /// Low bytes, high bytes.
 pub fn split_bytes(words: &[u16]) -> (Vec<u8>, Vec<u8>) {
     words.iter().map(|word| word.to_le_bytes()).map(|[low, high]| (low, high)).unzip()
