@@ -124,6 +124,15 @@ pub enum ArgumentError {
         /// The largest one allowed.
         most: u64,
     },
+    /// A second view of the tensor has another size than the grid, by which the buffers are measured.
+    OtherSize {
+        /// The parameter.
+        name: &'static str,
+        /// Its size.
+        given: Size,
+        /// That of the grid.
+        grid: Size,
+    },
 }
 
 impl fmt::Display for ArgumentError {
@@ -134,6 +143,13 @@ impl fmt::Display for ArgumentError {
             }
             ArgumentError::Misaligned { name, address, align } => {
                 write!(f, "`{name}` is at {address:#x}, which is no multiple of {align}; align the buffer")
+            }
+            ArgumentError::OtherSize { name, given, grid } => {
+                write!(
+                    f,
+                    "`{name}` has {} elements in {} rows, but the grid has {} in {}; give both the same size",
+                    given.elements, given.rows, grid.elements, grid.rows
+                )
             }
             ArgumentError::TooLarge { name, given, most } => {
                 write!(

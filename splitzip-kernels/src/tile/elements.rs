@@ -43,8 +43,8 @@ impl<T: Element> Elements<T> {
     /// The elements of a strip; `fill` for those that do not exist.
     #[inline(always)]
     pub fn load<const N: usize>(self, strip: &Strip<N>, fill: T) -> Tile<[T; N]> {
-        // SAFETY: the launcher has measured the buffer by the grid, and the strip lies within the grid.
-        let p = unsafe { self.0.add(strip.first as usize * T::BYTES as usize) };
+        // The launcher has measured the buffer by the grid, and what exists of the strip lies within the grid.
+        let p = self.0.wrapping_add(strip.first as usize * T::BYTES as usize);
         if Access::<T, N>::is_wide(strip, p) {
             // SAFETY: a whole strip at an aligned address.
             return generate(|lane| unsafe { Access::<T, N>::read(p, lane) });
@@ -73,8 +73,8 @@ impl<T: Element> ElementsOut<T> {
     /// Writes the elements of a strip that exist.
     #[inline(always)]
     pub fn store<const N: usize>(self, strip: &Strip<N>, tile: &Tile<[T; N]>) {
-        // SAFETY: the launcher has measured the buffer by the grid, and the strip lies within the grid.
-        let p = unsafe { self.0.add(strip.first as usize * T::BYTES as usize) };
+        // The launcher has measured the buffer by the grid, and what exists of the strip lies within the grid.
+        let p = self.0.wrapping_add(strip.first as usize * T::BYTES as usize);
         if Access::<T, N>::is_wide(strip, p) {
             for lane in arch::lanes() {
                 // SAFETY: a whole strip at an aligned address.

@@ -1,7 +1,8 @@
 //! Which elements a program works on: strips of plain tensors, of one dimension or of two.
 //!
 //! The grids here differ from `Chunks` in one thing: what the kernel gets was made by the launcher and by nobody else. So a [`Strip`] lies
-//! within the tensor whose buffers the launcher has measured, and loading and storing by strips is safe.
+//! within the tensor whose buffers the launcher has measured, and loading and storing by strips is safe. They may also stand behind the grid, as another
+//! view of the same tensor; the launcher refuses one of another size.
 
 use super::Program;
 use crate::launch::{Argument, ArgumentError, Grid, Kind, Size};
@@ -67,9 +68,11 @@ impl<const N: usize> Argument for Strips<N> {
     fn raw(host: &u64) -> u64 {
         *host
     }
-    fn check(host: &u64, name: &'static str, _: Size) -> Result<(), ArgumentError> {
+    fn check(host: &u64, name: &'static str, size: Size) -> Result<(), ArgumentError> {
         const { assert!(N > 0, "a strip has at least one element a lane") };
-        at_most(name, *host, u32::MAX as u64 * Strip::<N>::ELEMENTS as u64)
+        at_most(name, *host, u32::MAX as u64 * Strip::<N>::ELEMENTS as u64)?;
+        // A vector does not say how many rows there are.
+        same_size(name, Size { elements: *host, rows: size.rows }, size)
     }
 }
 
@@ -171,9 +174,10 @@ macro_rules! matrix_grids { ($([$($generics:tt)*] $type:ty, $make:expr, $program
         fn raw(host: &Matrix) -> u64 {
             Self::slot(host)
         }
-        fn check(host: &Matrix, name: &'static str, _: Size) -> Result<(), ArgumentError> {
+        fn check(host: &Matrix, name: &'static str, size: Size) -> Result<(), ArgumentError> {
             at_most(name, u64::from(host.columns), u64::from(Matrix::MOST_COLUMNS))?;
-            at_most(name, ($programs)(*host), u64::from(u32::MAX))
+            at_most(name, ($programs)(*host), u64::from(u32::MAX))?;
+            same_size(name, <Self as Grid>::size(host), size)
         }
     }
     impl<$($generics)*> Grid for $type {
@@ -195,4 +199,8 @@ matrix_grids! {
 
 fn at_most(name: &'static str, given: u64, most: u64) -> Result<(), ArgumentError> {
     if given > most { Err(ArgumentError::TooLarge { name, given, most }) } else { Ok(()) }
+}
+
+fn same_size(name: &'static str, given: Size, grid: Size) -> Result<(), ArgumentError> {
+    if given == grid { Ok(()) } else { Err(ArgumentError::OtherSize { name, given, grid }) }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Aligned, Random};
 use splitzip_kernels::kernel;
-use splitzip_kernels::launch::{ArgumentError, Kind, Source, Target};
+use splitzip_kernels::launch::{ArgumentError, Kind, Size, Source, Target};
 use splitzip_kernels::tile::{
     Element, Elements, ElementsOut, Matrix, Program, RowStrips, RowValues, RowValuesOut, Rows, Strips,
     map_each,
@@ -150,6 +150,31 @@ fn launchers_measure_elements_and_rows() {
     assert_eq!(
         error.to_string(),
         "`strips` says 9, but the kernel counts to 8; split the work into several launches"
+    );
+}
+
+/// Two views of one tensor.
+#[kernel(warps = 1, blocks = 1)]
+pub fn two_views(program: &Program, strips: Strips<1>, again: Strips<2>, rows: Rows, to: ElementsOut<u8>) {
+    let _ = (strips, rows.row(0));
+    to.store(&again.of(program), &to.load(&again.of(program), 0));
+}
+
+#[test]
+fn a_second_view_has_the_size_of_the_grid() {
+    let mut bytes = [0u8; 12];
+    let mut check = |again, rows, columns| {
+        let to = Target::of_elements(&mut bytes);
+        two_views::Arguments { strips: 12, again, rows: Matrix { rows, columns }, to }.check()
+    };
+    assert_eq!(check(12, 1, 12), Ok(()));
+    let (one, four) = (Size { elements: 12, rows: 1 }, Size { elements: 12, rows: 4 });
+    let other = |name, given| Err(ArgumentError::OtherSize { name, given, grid: one });
+    assert_eq!(check(13, 1, 12), other("again", Size { elements: 13, rows: 1 }));
+    assert_eq!(check(12, 4, 3), other("rows", four));
+    assert_eq!(
+        ArgumentError::OtherSize { name: "rows", given: four, grid: one }.to_string(),
+        "`rows` has 12 elements in 4 rows, but the grid has 12 in 1; give both the same size"
     );
 }
 
