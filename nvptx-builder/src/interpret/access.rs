@@ -144,7 +144,8 @@ impl Warp {
             let wrong = |kind: Box<FaultKind>| fault(lane, *kind);
             let at = lane as usize;
             let (region, place) =
-                find(context.memory, context.shared, address.at, addresses[at], bytes.into()).map_err(wrong)?;
+                find(context.memory, context.shared, address.at, addresses[at], bytes.into())
+                    .map_err(wrong)?;
             old[at] = region.update(place, bytes.into(), &who, |old| f(old, b[at], c[at])).map_err(wrong)?;
         }
         if strength.acquire {
@@ -192,7 +193,9 @@ impl Warp {
             let in_time = match (pending, copy.group) {
                 (None, _) => true,
                 (Some(_), None) => false,
-                (Some(pending), Some(group)) => u64::from(group) + pending < u64::from(groups[copy.lane as usize]),
+                (Some(pending), Some(group)) => {
+                    u64::from(group) + pending < u64::from(groups[copy.lane as usize])
+                }
             };
             lanes >> copy.lane & 1 == 1 && in_time
         };

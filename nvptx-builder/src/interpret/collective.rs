@@ -49,7 +49,9 @@ impl Warp {
             Collective::MatchAny { dst, a } => {
                 let a = self.wide(a, members, entry, &place)?;
                 let same = |value: u64| {
-                    lanes_of(members).filter(|&lane| a[lane as usize] == value).fold(0, |mask, lane| mask | 1u64 << lane)
+                    lanes_of(members)
+                        .filter(|&lane| a[lane as usize] == value)
+                        .fold(0, |mask, lane| mask | 1u64 << lane)
                 };
                 self.set(dst, members, &a.map(same));
             }

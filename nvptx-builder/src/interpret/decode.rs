@@ -155,7 +155,7 @@ fn mov(call: &mut Call<'_, '_, '_>) -> Decoded<Op> {
     if call.has("pred") {
         let Operand::Word(dst) = call.operands[0] else { return call.unknown() };
         let Some(dst) = call.body.pred_dst(dst)? else { return call.unknown() };
-        return Ok(Op::PredMov { dst, a: call.body.pred(&call.operands[1])? });
+        return Ok(Op::MovePred { dst, a: call.body.pred(&call.operands[1])? });
     }
     let ty = call.ty()?;
     match (&call.operands[0], &call.operands[1]) {
@@ -179,9 +179,7 @@ fn mov(call: &mut Call<'_, '_, '_>) -> Decoded<Op> {
                 (2, 64) => |s| Some(s[0] & 0xffff_ffff | s[1] << 32),
                 (2, 32) => |s| Some(s[0] & 0xffff | (s[1] & 0xffff) << 16),
                 (2, 16) => |s| Some(s[0] & 0xff | (s[1] & 0xff) << 8),
-                (4, 64) => |s| {
-                    Some((0..4).fold(0, |sum, i| sum | (s[i] & 0xffff) << (16 * i)))
-                },
+                (4, 64) => |s| Some((0..4).fold(0, |sum, i| sum | (s[i] & 0xffff) << (16 * i))),
                 (4, 32) => |s| Some((0..4).fold(0, |sum, i| sum | (s[i] & 0xff) << (8 * i))),
                 _ => return call.unknown(),
             };
@@ -351,15 +349,15 @@ pub(super) fn predicates(name: &str, call: &mut Call<'_, '_, '_>) -> Decoded<Op>
         "not" => {
             call.count(2)?;
             return Ok(match source(1)? {
-                super::op::Pred::P(slot) => Op::PredMov { dst, a: super::op::Pred::Not(slot) },
-                super::op::Pred::Not(slot) => Op::PredMov { dst, a: super::op::Pred::P(slot) },
-                super::op::Pred::Const(value) => Op::PredMov { dst, a: super::op::Pred::Const(!value) },
+                super::op::Pred::P(slot) => Op::MovePred { dst, a: super::op::Pred::Not(slot) },
+                super::op::Pred::Not(slot) => Op::MovePred { dst, a: super::op::Pred::P(slot) },
+                super::op::Pred::Const(value) => Op::MovePred { dst, a: super::op::Pred::Const(!value) },
             });
         }
         _ => return call.unknown(),
     };
     call.count(3)?;
-    Ok(Op::PredOp { f, dst, a: source(1)?, b: source(2)? })
+    Ok(Op::Combine { f, dst, a: source(1)?, b: source(2)? })
 }
 
 /// The place of a parameter that a name stands for.

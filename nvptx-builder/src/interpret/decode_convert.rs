@@ -14,12 +14,14 @@ pub(super) fn decode(call: &mut Call<'_, '_, '_>) -> Decoded<Op> {
     let known = |f: Option<Scalar>| f.ok_or(()).or_else(|()| call.unknown());
     let f = match (from.kind == b'f', to.kind == b'f') {
         (false, false) if round.is_none() && !flush => {
-            if !saturate && (from.kind, from.bits, to.bits) == (b'u', 32, 64)
+            if !saturate
+                && (from.kind, from.bits, to.bits) == (b'u', 32, 64)
                 && let (Dst::D(dst), a @ (Src::W(_) | Src::Imm(_))) = (call.dst(0)?, call.src(1)?)
             {
                 return Ok(Op::Widen { dst, a });
             }
-            if !saturate && (from.bits, to.bits) == (64, 32)
+            if !saturate
+                && (from.bits, to.bits) == (64, 32)
                 && let (Dst::W(dst), a @ (Src::D(_) | Src::Imm(_))) = (call.dst(0)?, call.src(1)?)
             {
                 return Ok(Op::Narrow { dst, a });
@@ -28,9 +30,7 @@ pub(super) fn decode(call: &mut Call<'_, '_, '_>) -> Decoded<Op> {
         }
         (false, true) if round == Some("rn") && !saturate && to.bits == 32 => known(to_floats(from))?,
         (true, false) if from.bits == 32 => known(round.and_then(|round| from_floats(to, round)))?,
-        (true, true) if from.bits == 32 && to.bits == 32 => {
-            known(float_to_float(round, saturate, flush))?
-        }
+        (true, true) if from.bits == 32 && to.bits == 32 => known(float_to_float(round, saturate, flush))?,
         _ => return call.unknown(),
     };
     plain(call, f, 1)
@@ -111,6 +111,7 @@ fn from_floats(to: Type, round: &str) -> Option<Scalar> {
     })
 }
 
+#[allow(clippy::manual_clamp, reason = "`clamp` keeps a NaN")]
 fn float_to_float(round: Option<&str>, saturate: bool, flush: bool) -> Option<Scalar> {
     let f: Scalar = match (round, saturate, flush) {
         (None, false, false) => |s| Some(finish(to_float(s[0], false), false)),

@@ -41,9 +41,15 @@ pub(super) fn decode(name: &str, call: &mut Call<'_, '_, '_>) -> Decoded<Op> {
         "sqrt" => (flushing!(flush, |a| a.sqrt()), 1),
         "min" | "max" => {
             let f: Scalar = match (name, nan, flush) {
-                ("min", false, false) => |s| Some(min_float(to_float(s[0], false), to_float(s[1], false), false)),
-                ("min", false, true) => |s| Some(min_float(to_float(s[0], true), to_float(s[1], true), false)),
-                ("min", true, false) => |s| Some(min_float(to_float(s[0], false), to_float(s[1], false), true)),
+                ("min", false, false) => {
+                    |s| Some(min_float(to_float(s[0], false), to_float(s[1], false), false))
+                }
+                ("min", false, true) => {
+                    |s| Some(min_float(to_float(s[0], true), to_float(s[1], true), false))
+                }
+                ("min", true, false) => {
+                    |s| Some(min_float(to_float(s[0], false), to_float(s[1], false), true))
+                }
                 ("min", true, true) => |s| Some(min_float(to_float(s[0], true), to_float(s[1], true), true)),
                 (_, false, false) => |s| Some(max_float(to_float(s[0], false), to_float(s[1], false), false)),
                 (_, false, true) => |s| Some(max_float(to_float(s[0], true), to_float(s[1], true), false)),

@@ -58,9 +58,25 @@ fn strength(call: &mut Call<'_, '_, '_>, atomic: bool) -> Strength {
 /// Hints to caches do not change what is computed.
 fn hints(call: &mut Call<'_, '_, '_>) {
     const HINTS: [&str; 19] = [
-        "ca", "cg", "cs", "lu", "cv", "wb", "wt", "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first",
-        "L1::evict_last", "L1::no_allocate", "L2::evict_normal", "L2::evict_first", "L2::evict_last",
-        "L2::64B", "L2::128B", "L2::256B", "level::eviction_priority",
+        "ca",
+        "cg",
+        "cs",
+        "lu",
+        "cv",
+        "wb",
+        "wt",
+        "L1::evict_normal",
+        "L1::evict_unchanged",
+        "L1::evict_first",
+        "L1::evict_last",
+        "L1::no_allocate",
+        "L2::evict_normal",
+        "L2::evict_first",
+        "L2::evict_last",
+        "L2::64B",
+        "L2::128B",
+        "L2::256B",
+        "level::eviction_priority",
     ];
     while call.one_of(&HINTS).is_some() {}
 }
@@ -117,7 +133,8 @@ fn load(call: &mut Call<'_, '_, '_>) -> Decoded<Op> {
         };
         let slot = parameter(call.body, base).ok_or_else(|| format!("`{base}` is no parameter"))?;
         let offset = u8::try_from(*offset).ok().filter(|offset| offset + ty.bytes() <= 8);
-        let offset = offset.ok_or_else(|| format!("`{}` reads behind the 8 bytes of a parameter", call.opcode))?;
+        let offset =
+            offset.ok_or_else(|| format!("`{}` reads behind the 8 bytes of a parameter", call.opcode))?;
         return Ok(Op::LdParam { dst: call.dst(0)?, slot, offset, bytes: ty.bytes(), signed });
     }
     let mut dst = [Dst::Sink; 4];
@@ -151,9 +168,9 @@ fn atomic(call: &mut Call<'_, '_, '_>, returns: bool) -> Decoded<Op> {
     let f: AtomicFn = match (operation, ty.kind, ty.bits) {
         ("add", b'u' | b's', 32) => |old, b, _| u64::from((old as u32).wrapping_add(b as u32)),
         ("add", b'u', 64) => |old, b, _| old.wrapping_add(b),
-        ("add", b'f', 32) => |old, b, _| {
-            super::scalar::float(f32::from_bits(old as u32) + f32::from_bits(b as u32))
-        },
+        ("add", b'f', 32) => {
+            |old, b, _| super::scalar::float(f32::from_bits(old as u32) + f32::from_bits(b as u32))
+        }
         ("exch", b'b', 32 | 64) if returns => |_, b, _| b,
         ("cas", b'b', 32) if returns => |old, b, c| if old == b & 0xffff_ffff { c } else { old },
         ("cas", b'b', 64) if returns => |old, b, c| if old == b { c } else { old },

@@ -33,7 +33,9 @@ pub enum MemoryError {
         nearest: String,
     },
     /// Nobody wrote this byte.
-    #[error("the byte at {address:#x} was never written (byte {offset} of its allocation); write it before it is read")]
+    #[error(
+        "the byte at {address:#x} was never written (byte {offset} of its allocation); write it before it is read"
+    )]
     Uninitialised {
         /// Its address.
         address: u64,
@@ -176,7 +178,9 @@ pub enum FaultKind {
         offset: u64,
     },
     /// Two accesses of a byte, at least one of them a write, that nothing puts in an order.
-    #[error("{access} {space} memory at {address:#x} (byte {offset}) that {other}, and nothing orders the two: {advice}")]
+    #[error(
+        "{access} {space} memory at {address:#x} (byte {offset}) that {other}, and nothing orders the two: {advice}"
+    )]
     Unordered {
         /// The memory.
         space: Space,
@@ -192,7 +196,9 @@ pub enum FaultKind {
         advice: &'static str,
     },
     /// A read through the non-coherent cache (`.nc`) of bytes that this launch has written.
-    #[error("reads global memory at {address:#x} with `.nc`, but this launch has written it; `.nc` is for memory that stays as it is")]
+    #[error(
+        "reads global memory at {address:#x} with `.nc`, but this launch has written it; `.nc` is for memory that stays as it is"
+    )]
     NonCoherent {
         /// The address.
         address: u64,
@@ -243,7 +249,9 @@ pub enum FaultKind {
     #[error("stops the kernel (`trap`)")]
     Trap,
     /// More instructions than [`Options::steps`](super::Options::steps) allows.
-    #[error("was next when {steps} instructions had run, which is the limit: a loop that does not end, or a lock that is not released; allow more with `Options::steps`")]
+    #[error(
+        "was next when {steps} instructions had run, which is the limit: a loop that does not end, or a lock that is not released; allow more with `Options::steps`"
+    )]
     Budget {
         /// The limit.
         steps: u64,

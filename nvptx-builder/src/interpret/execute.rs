@@ -68,16 +68,14 @@ impl Warp {
                 let pred = self.pred(pred, lanes, entry)?;
                 let a = self.narrow(a, lanes & pred, entry, &place)?;
                 let b = self.narrow(b, lanes & !pred, entry, &place)?;
-                let value =
-                    std::array::from_fn(|lane| if pred >> lane & 1 == 1 { a[lane] } else { b[lane] });
+                let value = std::array::from_fn(|lane| if pred >> lane & 1 == 1 { a[lane] } else { b[lane] });
                 self.set_narrow(dst, lanes, &value);
             }
             Op::Sel { dst, a, b, pred } => {
                 let pred = self.pred(pred, lanes, entry)?;
                 let a = self.wide(a, lanes & pred, entry, &place)?;
                 let b = self.wide(b, lanes & !pred, entry, &place)?;
-                let value =
-                    std::array::from_fn(|lane| if pred >> lane & 1 == 1 { a[lane] } else { b[lane] });
+                let value = std::array::from_fn(|lane| if pred >> lane & 1 == 1 { a[lane] } else { b[lane] });
                 self.set(dst, lanes, &value);
             }
             Op::Call { f, dst, ref s } => {
@@ -130,11 +128,11 @@ impl Warp {
                     self.set_pred(other, lanes, no);
                 }
             }
-            Op::PredMov { dst, a } => {
+            Op::MovePred { dst, a } => {
                 let a = self.pred(a, lanes, entry)?;
                 self.set_pred(dst, lanes, a);
             }
-            Op::PredOp { f, dst, a, b } => {
+            Op::Combine { f, dst, a, b } => {
                 let (a, b) = (self.pred(a, lanes, entry)?, self.pred(b, lanes, entry)?);
                 self.set_pred(dst, lanes, combine(f, a, b));
             }
@@ -340,7 +338,13 @@ impl Warp {
     }
 
     /// A collective, for the lanes whose masks are complete; the others wait.
-    fn collective(&mut self, context: &mut Context<'_>, kind: Collective, mask: Src, lanes: u32) -> Run<Turn> {
+    fn collective(
+        &mut self,
+        context: &mut Context<'_>,
+        kind: Collective,
+        mask: Src,
+        lanes: u32,
+    ) -> Run<Turn> {
         let masks = self.narrow(mask, lanes, context.entry, &context.place)?;
         let mut ready = 0u32;
         for lane in lanes_of(lanes) {

@@ -74,7 +74,10 @@ pub(super) fn launch(
     }
     for (parameter, &argument) in entry.parameters.iter().zip(arguments) {
         if parameter.bytes > 8 {
-            return Err(wrong(format!("the parameter `{}` is larger than a slot of 8 bytes", parameter.name)));
+            return Err(wrong(format!(
+                "the parameter `{}` is larger than a slot of 8 bytes",
+                parameter.name
+            )));
         }
         if parameter.bytes < 8 && argument >> (8 * parameter.bytes) != 0 {
             let (name, bytes) = (&parameter.name, parameter.bytes);
@@ -88,7 +91,10 @@ pub(super) fn launch(
         (Some(required), Some(given)) => {
             return Err(wrong(format!("it requires {required:?} threads a block (`.reqntid`), not {given}")));
         }
-        (None, None) => return Err(wrong("its text does not say how many threads a block has (`.reqntid`); say so with `Options::threads`".to_owned())),
+        (None, None) => return Err(wrong(
+            "its text does not say how many threads a block has (`.reqntid`); say so with `Options::threads`"
+                .to_owned(),
+        )),
     };
     let count = threads.iter().try_fold(1u32, |count, &axis| count.checked_mul(axis)).unwrap_or(u32::MAX);
     if count == 0 || count > 1024 {
@@ -107,7 +113,7 @@ pub(super) fn launch(
             false => memory.upload_read_only(&variable.bytes),
         })
         .collect();
-    let order = Order::new(memory.now, blocks as usize, warps);
+    let order = Order::new(memory.now, blocks as usize, warps, options.unordered);
     let (counts, random) = (vec![0; entry.code.len()], Random(options.seed()));
     let mut grid = Grid {
         module,
@@ -183,7 +189,7 @@ impl Grid<'_> {
     fn start(&mut self, block: &mut Block, index: u64) {
         let threads: u32 = self.threads.iter().product();
         block.index = index;
-        block.shared.forget();
+        block.shared.forget(index ^ self.options.seed(), self.options.unwritten_shared);
         block.barriers = Default::default();
         for (number, warp) in block.warps.iter_mut().enumerate() {
             let id = index as u32 * self.order.warps + number as u32;
@@ -346,9 +352,9 @@ fn hangs(warp: &mut Warp, entry: &Entry, place: &Place<'_>) -> Box<Stop> {
     };
     warp.pc = group.pc;
     let needed = match entry.code.get(group.pc as usize).map(|instruction| instruction.op) {
-        Some(Op::Collective { mask, .. }) => {
-            warp.narrow(mask, group.lanes, entry, place).map_or(u32::MAX, |masks| masks[group.lanes.trailing_zeros() as usize])
-        }
+        Some(Op::Collective { mask, .. }) => warp
+            .narrow(mask, group.lanes, entry, place)
+            .map_or(u32::MAX, |masks| masks[group.lanes.trailing_zeros() as usize]),
         _ => u32::MAX,
     };
     let missing = needed & warp.live & !group.lanes;

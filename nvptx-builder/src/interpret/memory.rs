@@ -13,6 +13,8 @@ pub(super) struct Region {
     touches: Vec<Touch>,
     writable: bool,
     live: bool,
+    /// Whether bytes that nobody wrote may be read.
+    lenient: bool,
 }
 
 /// What bytes are that nobody has written.
@@ -22,14 +24,25 @@ fn garbage(place: usize) -> u8 {
 
 impl Region {
     pub fn new(space: Space, base: u64, bytes: usize) -> Region {
-        let (garbage, known) = ((0..bytes).map(garbage).collect(), vec![0; bytes]);
-        Region { space, base, bytes: garbage, known, touches: Vec::new(), writable: true, live: true }
+        Region {
+            space,
+            base,
+            bytes: (0..bytes).map(garbage).collect(),
+            known: vec![0; bytes],
+            touches: Vec::new(),
+            writable: true,
+            live: true,
+            lenient: false,
+        }
     }
 
-    /// Makes it what it was at first.
-    pub fn forget(&mut self) {
+    /// Makes it fresh for a block, with garbage that is another one for each `seed`.
+    pub fn forget(&mut self, seed: u64, lenient: bool) {
+        let seed = (seed as usize).wrapping_mul(0x0100_0193);
+        self.bytes.iter_mut().enumerate().for_each(|(place, byte)| *byte = garbage(place.wrapping_add(seed)));
         self.known.fill(0);
         self.touches.fill(Touch::default());
+        self.lenient = lenient;
     }
 
     fn describe(&self, address: u64) -> String {
@@ -37,7 +50,9 @@ impl Region {
         match (self.live, address.checked_sub(base)) {
             (false, _) => format!("the allocation of {length} bytes at {base:#x} was freed"),
             (true, Some(offset)) => format!("byte {offset} of an allocation of {length} bytes at {base:#x}"),
-            (true, None) => format!("{} bytes before an allocation of {length} bytes at {base:#x}", base - address),
+            (true, None) => {
+                format!("{} bytes before an allocation of {length} bytes at {base:#x}", base - address)
+            }
         }
     }
 
@@ -94,10 +109,16 @@ impl Region {
 
     /// A read of up to 16 bytes.
     #[inline]
-    pub fn load(&mut self, address: u64, bytes: u32, who: &Who<'_>, nc: bool) -> Result<[u8; 16], Box<FaultKind>> {
+    pub fn load(
+        &mut self,
+        address: u64,
+        bytes: u32,
+        who: &Who<'_>,
+        nc: bool,
+    ) -> Result<[u8; 16], Box<FaultKind>> {
         let at = self.place(address, bytes)?;
         let end = at + bytes as usize;
-        if let Some(place) = (at..end).find(|&place| self.known[place] == 0) {
+        if let Some(place) = (at..end).find(|&place| self.known[place] == 0 && !self.lenient) {
             return Err(self.unknown(place));
         }
         if self.touched() {
@@ -147,7 +168,7 @@ impl Region {
         }
         let end = at + bytes as usize;
         for place in at..end {
-            if self.known[place] == 0 {
+            if self.known[place] == 0 && !self.lenient {
                 return Err(self.unknown(place));
             }
             if let Err(race) = self.touches[place].update(who) {

@@ -50,6 +50,7 @@
 mod access;
 mod collective;
 mod decode;
+mod decode_compare;
 mod decode_convert;
 mod decode_float;
 mod decode_memory;
@@ -147,12 +148,22 @@ pub struct Options {
     slice: u32,
     steps: u64,
     threads: Option<u32>,
+    unwritten_shared: bool,
+    unordered: bool,
 }
 
 impl Default for Options {
     /// Ascending order, 4 blocks at once, turns of 256 instructions, at most 2^30 instructions.
     fn default() -> Options {
-        Options { order: BlockOrder::Ascending, resident: 4, slice: 256, steps: 1 << 30, threads: None }
+        Options {
+            order: BlockOrder::Ascending,
+            resident: 4,
+            slice: 256,
+            steps: 1 << 30,
+            threads: None,
+            unwritten_shared: false,
+            unordered: false,
+        }
     }
 }
 
@@ -180,6 +191,20 @@ impl Options {
     /// Threads of a block, for entries that do not say so themselves (`.reqntid`).
     pub fn threads(self, threads: u32) -> Options {
         Options { threads: Some(threads), ..self }
+    }
+
+    /// May shared memory be read that nobody has written? It gives garbage then, another one in each block.
+    ///
+    /// For kernels that read a word more than they have and shift its bits out: what they compute still says whether they are right.
+    pub fn unwritten_shared(self, allowed: bool) -> Options {
+        Options { unwritten_shared: allowed, ..self }
+    }
+
+    /// May accesses of a byte be in no order? One of them then comes last, as it happens.
+    ///
+    /// For kernels that promise to stay in their buffers on damaged input, and nothing about what they write there.
+    pub fn unordered(self, allowed: bool) -> Options {
+        Options { unordered: allowed, ..self }
     }
 
     fn seed(&self) -> u64 {

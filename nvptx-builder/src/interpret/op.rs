@@ -52,6 +52,40 @@ pub(super) enum Special {
     SharedBytes,
 }
 
+impl Special {
+    /// The register with this name.
+    pub fn parse(word: &str) -> Option<Special> {
+        let axis = |word: &str, of: fn(u8) -> Special| {
+            ["x", "y", "z"].iter().position(|&axis| axis == word).map(|axis| of(axis as u8))
+        };
+        if let Some((register, of)) = word.split_once('.') {
+            return match register {
+                "%tid" => axis(of, Special::Tid),
+                "%ntid" => axis(of, Special::Ntid),
+                "%ctaid" => axis(of, Special::Ctaid),
+                "%nctaid" => axis(of, Special::Nctaid),
+                _ => None,
+            };
+        }
+        Some(match word {
+            "%laneid" => Special::LaneId,
+            "%warpid" => Special::WarpId,
+            "%nwarpid" => Special::NWarpId,
+            "%smid" => Special::SmId,
+            "%nsmid" => Special::NSmId,
+            "%gridid" => Special::GridId,
+            "%clock" | "%clock64" | "%clock_hi" | "%globaltimer" | "%globaltimer_lo" => Special::Clock,
+            "%lanemask_eq" => Special::LaneMaskEq,
+            "%lanemask_lt" => Special::LaneMaskLt,
+            "%lanemask_le" => Special::LaneMaskLe,
+            "%lanemask_gt" => Special::LaneMaskGt,
+            "%lanemask_ge" => Special::LaneMaskGe,
+            "%total_smem_size" | "%dynamic_smem_size" => Special::SharedBytes,
+            _ => return None,
+        })
+    }
+}
+
 /// A predicate, or its negation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pred {
@@ -202,39 +236,144 @@ pub(super) enum Collective {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
-    Fast32 { f: Fast32, dst: u16, s: [Src; 3] },
-    Fast64 { f: Fast64, dst: u16, s: [Src; 3] },
+    Fast32 {
+        f: Fast32,
+        dst: u16,
+        s: [Src; 3],
+    },
+    Fast64 {
+        f: Fast64,
+        dst: u16,
+        s: [Src; 3],
+    },
     /// Shifts of 64 bits by a number of 32: left, or right without a sign.
-    Shift64 { left: bool, dst: u16, a: Src, b: Src },
+    Shift64 {
+        left: bool,
+        dst: u16,
+        a: Src,
+        b: Src,
+    },
     /// 32 bits to 64 without a sign.
-    Widen { dst: u16, a: Src },
+    Widen {
+        dst: u16,
+        a: Src,
+    },
     /// The low half of 64 bits.
-    Narrow { dst: u16, a: Src },
+    Narrow {
+        dst: u16,
+        a: Src,
+    },
     /// A product of 64 bits, without a sign.
-    MulWide { dst: u16, a: Src, b: Src },
-    Sel { dst: Dst, a: Src, b: Src, pred: Pred },
+    MulWide {
+        dst: u16,
+        a: Src,
+        b: Src,
+    },
+    Sel {
+        dst: Dst,
+        a: Src,
+        b: Src,
+        pred: Pred,
+    },
     /// Everything else that computes; no value is a division by zero.
-    Call { f: fn(&[u64; 4]) -> Option<u64>, dst: Dst, s: [Src; 4] },
+    Call {
+        f: fn(&[u64; 4]) -> Option<u64>,
+        dst: Dst,
+        s: [Src; 4],
+    },
     /// Addition or subtraction with the carry flag.
-    Carry { bits64: bool, subtract: bool, carry_in: bool, carry_out: bool, dst: Dst, a: Src, b: Src },
-    Unpack { parts: u8, bits: u8, dst: [Dst; 4], a: Src },
-    SetP { kind: CmpKind, dst: Option<u16>, other: Option<u16>, a: Src, b: Src, with: Option<(Bool, Pred)> },
-    PredMov { dst: u16, a: Pred },
-    PredOp { f: Bool, dst: u16, a: Pred, b: Pred },
-    LdParam { dst: Dst, slot: u16, offset: u8, bytes: u8, signed: bool },
-    Ld { dst: [Dst; 4], parts: u8, bytes: u8, signed: bool, address: Address, strength: Strength },
-    St { s: [Src; 4], parts: u8, bytes: u8, address: Address, strength: Strength },
-    Atom { f: AtomicFn, dst: Dst, bytes: u8, address: Address, b: Src, c: Src, strength: Strength },
+    Carry {
+        bits64: bool,
+        subtract: bool,
+        carry_in: bool,
+        carry_out: bool,
+        dst: Dst,
+        a: Src,
+        b: Src,
+    },
+    Unpack {
+        parts: u8,
+        bits: u8,
+        dst: [Dst; 4],
+        a: Src,
+    },
+    SetP {
+        kind: CmpKind,
+        dst: Option<u16>,
+        other: Option<u16>,
+        a: Src,
+        b: Src,
+        with: Option<(Bool, Pred)>,
+    },
+    MovePred {
+        dst: u16,
+        a: Pred,
+    },
+    Combine {
+        f: Bool,
+        dst: u16,
+        a: Pred,
+        b: Pred,
+    },
+    LdParam {
+        dst: Dst,
+        slot: u16,
+        offset: u8,
+        bytes: u8,
+        signed: bool,
+    },
+    Ld {
+        dst: [Dst; 4],
+        parts: u8,
+        bytes: u8,
+        signed: bool,
+        address: Address,
+        strength: Strength,
+    },
+    St {
+        s: [Src; 4],
+        parts: u8,
+        bytes: u8,
+        address: Address,
+        strength: Strength,
+    },
+    Atom {
+        f: AtomicFn,
+        dst: Dst,
+        bytes: u8,
+        address: Address,
+        b: Src,
+        c: Src,
+        strength: Strength,
+    },
     /// An asynchronous copy from global to shared memory; `size` bytes are read, zeros fill the rest.
-    CopyAsync { to: Address, from: Address, bytes: u8, size: Src },
+    CopyAsync {
+        to: Address,
+        from: Address,
+        bytes: u8,
+        size: Src,
+    },
     CommitGroup,
-    WaitGroup { pending: u64 },
+    WaitGroup {
+        pending: u64,
+    },
     WaitAll,
     Fence,
-    Collective { kind: Collective, mask: Src },
-    ActiveMask { dst: Dst },
-    Bar { id: Src, threads: Option<Src>, arrive: bool },
-    Bra { target: u32 },
+    Collective {
+        kind: Collective,
+        mask: Src,
+    },
+    ActiveMask {
+        dst: Dst,
+    },
+    Bar {
+        id: Src,
+        threads: Option<Src>,
+        arrive: bool,
+    },
+    Bra {
+        target: u32,
+    },
     Exit,
     Trap,
     /// Gives the turn to others.

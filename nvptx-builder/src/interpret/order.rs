@@ -44,13 +44,15 @@ pub(super) struct Order {
     /// The time of the launch.
     pub start: u32,
     pub warps: u32,
+    /// Whether races are let pass.
+    pub lenient: bool,
     pub blocks: Vec<BlockOrder>,
 }
 
 impl Order {
-    pub fn new(start: u32, blocks: usize, warps: u32) -> Order {
+    pub fn new(start: u32, blocks: usize, warps: u32, lenient: bool) -> Order {
         let block = BlockOrder { barriers: vec![0; warps as usize], ..BlockOrder::default() };
-        Order { now: start + 1, start, warps, blocks: vec![block; blocks] }
+        Order { now: start + 1, start, warps, lenient, blocks: vec![block; blocks] }
     }
 
     pub fn release(&mut self, block: usize) {
@@ -108,7 +110,7 @@ impl Who<'_> {
     /// The lane of an earlier access that is in no order with this one.
     #[inline]
     fn unordered(&self, warp: u32, lanes: u32, time: u32) -> Option<u32> {
-        if time <= self.order.start || (self.strong && warp & STRONG != 0) {
+        if time <= self.order.start || self.order.lenient || (self.strong && warp & STRONG != 0) {
             return None;
         }
         let warp = warp & !STRONG;

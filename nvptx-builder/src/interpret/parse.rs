@@ -211,6 +211,8 @@ fn type_bytes(word: &str) -> Option<u32> {
 pub(super) fn parse(text: &str) -> Result<(String, Vec<Entry>, Vec<Variable>)> {
     let mut reader = Reader { tokens: tokens(text)?, next: 0 };
     let (mut target, mut entries, mut variables) = (String::new(), Vec::new(), Vec::new());
+    // Shared variables of the module: every entry gets all of them, where a device gives it those that it names.
+    let mut shared: Vec<(String, u32)> = Vec::new();
     while let Some(token) = reader.peek() {
         let word = match token {
             Token::Word(word) => word,
@@ -234,7 +236,13 @@ pub(super) fn parse(text: &str) -> Result<(String, Vec<Entry>, Vec<Variable>)> {
             ".visible" | ".weak" | ".extern" => reader.next += 1,
             ".entry" => {
                 reader.next += 1;
-                entries.push(entry(&mut reader, &variables)?);
+                entries.push(entry(&mut reader, &variables, &shared)?);
+            }
+            ".shared" => {
+                reader.next += 1;
+                let (name, bytes, _) = declaration(&mut reader)?;
+                reader.expect(';')?;
+                shared.push((name, bytes));
             }
             ".global" | ".const" => {
                 reader.next += 1;
@@ -302,7 +310,7 @@ fn declaration(reader: &mut Reader<'_>) -> Result<(String, u32, u32)> {
     }
 }
 
-fn entry(reader: &mut Reader<'_>, variables: &[Variable]) -> Result<Entry> {
+fn entry(reader: &mut Reader<'_>, variables: &[Variable], shared: &[(String, u32)]) -> Result<Entry> {
     let name = reader.word()?.to_owned();
     let mut parameters = Vec::new();
     if reader.is('(') {
@@ -333,6 +341,7 @@ fn entry(reader: &mut Reader<'_>, variables: &[Variable]) -> Result<Entry> {
     let (code, spans) = (Vec::new(), Vec::new());
     let entry = Entry { name, parameters, threads, shared_bytes: 0, code, spans, names };
     let mut body = Body { scopes: vec![Scope::default()], scope: 0, variables, entry, branches: Vec::new() };
+    shared.iter().for_each(|(name, bytes)| body.shared(name.clone(), *bytes));
     reader.expect('{')?;
     body.read(reader)?;
     body.link()?;
@@ -366,9 +375,7 @@ impl Body<'_> {
                     reader.next += 1;
                     let (name, bytes, _) = declaration(reader)?;
                     reader.expect(';')?;
-                    let place = self.entry.shared_bytes.next_multiple_of(16);
-                    self.entry.shared_bytes = place.saturating_add(bytes);
-                    self.scopes[self.scope].names.insert(name, Name::Shared(place));
+                    self.shared(name, bytes);
                 }
                 Some(Token::Word(".pragma")) => reader.skip()?,
                 Some(Token::Word(".loc")) => {
@@ -380,7 +387,8 @@ impl Body<'_> {
                     return reader.error(format!("the interpreter does not know the directive `{word}`"));
                 }
                 Some(Token::Word(word))
-                    if reader.tokens.get(reader.next + 1).map(|next| next.token) == Some(Token::Mark(':')) =>
+                    if reader.tokens.get(reader.next + 1).map(|next| next.token)
+                        == Some(Token::Mark(':')) =>
                 {
                     reader.next += 2;
                     let here = self.entry.code.len() as u32;
@@ -393,6 +401,12 @@ impl Body<'_> {
                 None => return reader.error("the entry does not end"),
             }
         }
+    }
+
+    fn shared(&mut self, name: String, bytes: u32) {
+        let place = self.entry.shared_bytes.next_multiple_of(16);
+        self.entry.shared_bytes = place.saturating_add(bytes);
+        self.scopes[self.scope].names.insert(name, Name::Shared(place));
     }
 
     /// `.reg .b32 %r<10>, x;`
@@ -519,7 +533,7 @@ impl Body<'_> {
                 Some(Name::Variable(number)) => Ok(Src::Variable(number)),
                 Some(Name::P(_) | Name::Parameter(_)) => Err(format!("`{word}` cannot be read here")),
                 None if *word == "WARP_SZ" => Ok(Src::Imm(32)),
-                None => special(word).map(Src::Special).ok_or_else(|| format!("there is no `{word}`")),
+                None => Special::parse(word).map(Src::Special).ok_or_else(|| format!("there is no `{word}`")),
             },
             other => Err(format!("{other:?} cannot be read here")),
         }
@@ -558,35 +572,4 @@ impl Body<'_> {
             _ => Err(format!("`{word}` is no predicate")),
         }
     }
-}
-
-fn special(word: &str) -> Option<Special> {
-    let axis = |word: &str, of: fn(u8) -> Special| {
-        ["x", "y", "z"].iter().position(|&axis| axis == word).map(|axis| of(axis as u8))
-    };
-    if let Some((register, of)) = word.split_once('.') {
-        return match register {
-            "%tid" => axis(of, Special::Tid),
-            "%ntid" => axis(of, Special::Ntid),
-            "%ctaid" => axis(of, Special::Ctaid),
-            "%nctaid" => axis(of, Special::Nctaid),
-            _ => None,
-        };
-    }
-    Some(match word {
-        "%laneid" => Special::LaneId,
-        "%warpid" => Special::WarpId,
-        "%nwarpid" => Special::NWarpId,
-        "%smid" => Special::SmId,
-        "%nsmid" => Special::NSmId,
-        "%gridid" => Special::GridId,
-        "%clock" | "%clock64" | "%clock_hi" | "%globaltimer" | "%globaltimer_lo" => Special::Clock,
-        "%lanemask_eq" => Special::LaneMaskEq,
-        "%lanemask_lt" => Special::LaneMaskLt,
-        "%lanemask_le" => Special::LaneMaskLe,
-        "%lanemask_gt" => Special::LaneMaskGt,
-        "%lanemask_ge" => Special::LaneMaskGe,
-        "%total_smem_size" | "%dynamic_smem_size" => Special::SharedBytes,
-        _ => return None,
-    })
 }

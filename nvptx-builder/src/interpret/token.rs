@@ -58,9 +58,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Lexeme<'_>>, ParseError> {
             push(Token::Word(&rest[..end]));
             end
         } else if c.is_ascii_digit() {
-            let end = rest
-                .find(|c: char| !(c.is_ascii_alphanumeric() || c == '.'))
-                .unwrap_or(rest.len());
+            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '.')).unwrap_or(rest.len());
             let digits = &rest[..end];
             match number(digits) {
                 Some(number) => push(Token::Number(number)),
@@ -121,7 +119,8 @@ mod tests {
 
     #[test]
     fn words_numbers_and_marks() {
-        let text = "$L_1:\n\t@!%p1 ld.global.L1::no_allocate.u32 %r1, [%rd2+0x10]; // 3\n\tmov.b32 %r2, -017;";
+        let text =
+            "$L_1:\n\t@!%p1 ld.global.L1::no_allocate.u32 %r1, [%rd2+0x10]; // 3\n\tmov.b32 %r2, -017;";
         let found: Vec<_> = tokens(text).unwrap().iter().map(|found| (found.token, found.line)).collect();
         let word = Token::Word;
         let mark = Token::Mark;

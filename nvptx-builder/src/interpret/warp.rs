@@ -126,7 +126,8 @@ impl Warp {
             return;
         }
         let pc = self.pc;
-        let stays = self.active != 0 && self.others.iter().all(|other| other.pc > pc || other.waits && other.pc != pc);
+        let stays = self.active != 0
+            && self.others.iter().all(|other| other.pc > pc || other.waits && other.pc != pc);
         if !stays {
             self.reschedule();
         }

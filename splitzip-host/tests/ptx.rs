@@ -1,0 +1,149 @@
+//! The PTX that ships, run by the interpreter: both targets on the conformance list, blocks in unkind orders, damaged frames, and every entry
+//! at least once.
+//!
+//! This is no GPU: it says what the text means, not what `ptxas` makes of it, and nothing about speed. But it sees what a GPU lets pass (a missing
+//! barrier between lanes, a read behind a buffer, garbage in the workspace), and it runs everywhere.
+
+#[path = "support/cases.rs"]
+mod cases;
+#[path = "support/interpreter.rs"]
+mod interpreter;
+#[path = "support/members.rs"]
+mod members;
+
+use interpreter::{Interpreter, Lines};
+use nvptx_builder::interpret::{BlockOrder, Module};
+use rayon::prelude::*;
+use splitzip_host::conformance::{self, Case, Content, Member};
+use splitzip_host::cuda::PTX;
+use splitzip_host::{Dtype, Executor, Flags, Frame, Reference};
+use std::collections::BTreeSet;
+
+const TARGETS: [&str; 2] = ["sm_80", "sm_90"];
+
+fn pairs() -> Vec<(&'static str, Member)> {
+    TARGETS
+        .into_iter()
+        .flat_map(|target| members::members().into_iter().map(move |member| (target, member)))
+        .collect()
+}
+
+#[test]
+fn it_has_exactly_these_members() {
+    TARGETS.iter().for_each(|target| members::check(&Interpreter::new(target)));
+}
+
+/// The whole list on both targets, histograms of all dtypes; then every entry has been run, and nearly every instruction.
+#[test]
+fn it_conforms_and_every_entry_is_run() {
+    let conform = |(target, member): (&'static str, Member)| -> (&'static str, Lines) {
+        let interpreter = Interpreter::new(target);
+        let report = conformance::run(&interpreter, &[member]).unwrap_or_else(|error| panic!("{error}"));
+        assert!(report.cases >= 80, "{report:?}");
+        let mut more = cases::small(member);
+        more.extend([cases::crowded(member), cases::large(member)]);
+        for case in more {
+            conformance::check(&interpreter, &case).unwrap_or_else(|error| panic!("{error}"));
+        }
+        check_histogram(&interpreter, member.dtype);
+        (target, interpreter.lines())
+    };
+    let found: Vec<(&str, Lines)> = pairs().into_par_iter().map(conform).collect();
+    let (mut missing, mut run, mut all) = (Vec::new(), 0, 0);
+    for ptx in PTX {
+        let lines = found.iter().filter(|(target, _)| *target == ptx.target);
+        let lines: BTreeSet<u32> = lines
+            .filter_map(|(_, lines)| lines.get(ptx.entry))
+            .flat_map(|lines| lines.keys().copied())
+            .collect();
+        if lines.is_empty() {
+            missing.push(format!("{} for {}", ptx.entry, ptx.target));
+        }
+        run += lines.len();
+        all += instruction_lines(ptx.text).len();
+    }
+    assert!(missing.is_empty(), "these entries ship, and no test has run them: {}", missing.join(", "));
+    assert_eq!(PTX.len() % 2, 0);
+    let share = run as f64 / all as f64;
+    println!("{} entries, {run} of {all} lines of instructions run ({:.2} %)", PTX.len(), 100.0 * share);
+    assert!(share > 0.97, "only {run} of {all} lines were run: the list has a gap");
+}
+
+fn check_histogram(interpreter: &Interpreter, dtype: Dtype) {
+    for elements in [1, 1024, 5000, 20_000] {
+        let bytes = Content::Outliers.bytes(dtype, elements, 64);
+        let (got, expected) =
+            (interpreter.histogram(dtype, &bytes).unwrap(), Reference.histogram(dtype, &bytes).unwrap());
+        assert_eq!(got.counts(), expected.counts(), "{}: {dtype}", interpreter.name());
+    }
+}
+
+/// Lines with an instruction on them.
+fn instruction_lines(text: &str) -> BTreeSet<u32> {
+    let starts =
+        |line: &str| line.trim_start().starts_with(|c: char| c.is_ascii_lowercase() || c == '@' || c == '{');
+    let body = text.lines().enumerate().skip_while(|(_, line)| !line.starts_with('{')).skip(1);
+    body.filter(|(_, line)| starts(line)).map(|(number, _)| number as u32 + 1).collect()
+}
+
+/// Blocks and warps in orders that no device has, few of them alive at once: the same frames.
+#[test]
+fn any_order_of_blocks() {
+    let orders = [
+        (BlockOrder::Descending, 1),
+        (BlockOrder::Descending, 5),
+        (BlockOrder::Random(1), 2),
+        (BlockOrder::Random(2), 7),
+        (BlockOrder::Random(3), 64),
+    ];
+    pairs().into_par_iter().for_each(|(target, member)| {
+        let mixed = |shape: &[u64]| Case::new(member, Content::Mixed, shape, Flags::CHECKSUMS);
+        // 9, 17 and 38 chunks, the last one of most short: several blocks and several groups.
+        let cases = [mixed(&[2, 71, 64]), mixed(&[17, 1024]), mixed(&[300, 128])];
+        for (order, resident) in orders {
+            let interpreter = Interpreter::new(target).with_order(order, resident);
+            for case in &cases {
+                conformance::check(&interpreter, case)
+                    .unwrap_or_else(|error| panic!("{order:?}, {resident} blocks at once: {error}"));
+            }
+        }
+    });
+}
+
+/// Whatever a frame says, a kernel stays in its buffers (one byte further is a fault here), and what the reference decodes it decodes to the
+/// same bits.
+#[test]
+fn damaged_frames() {
+    let refused = pairs().into_par_iter().map(|(target, member)| {
+        let interpreter = Interpreter::new(target).for_damage();
+        let mut refused = 0;
+        let frames = [Content::Mixed, Content::Outliers].map(|content| cases::damaged(member, content, 24));
+        for (case, bad) in frames.iter().flat_map(|(case, frames)| frames.iter().map(move |bad| (case, bad)))
+        {
+            let what = format!("{}: {member}", interpreter.name());
+            let decoded = interpreter.decode_bytes(&case.spec, bad, false);
+            let decoded = decoded.unwrap_or_else(|error| panic!("{what}: {error}"));
+            let expected = Frame::parse(bad).and_then(|frame| Reference.decode_to_vecs(&frame));
+            // The reference refuses more: padding and filling bits that a kernel does not look at.
+            refused += u32::from(decoded.status != 0);
+            if let Ok(expected) = expected {
+                assert_eq!(decoded.status, 0, "{what}: refuses a chunk that the reference decodes");
+                assert!(decoded.outputs == expected, "{what}: other bits than the reference");
+            }
+        }
+        refused
+    });
+    let refused: u32 = refused.sum();
+    println!("{refused} damaged frames refused");
+    assert!(refused > 500, "{refused}");
+}
+
+/// The text of every file is read back as the entry that it is named after.
+#[test]
+fn every_file_is_one_entry() {
+    for ptx in PTX {
+        let module = Module::parse(ptx.text).unwrap_or_else(|error| panic!("{}: {error}", ptx.entry));
+        assert_eq!(module.entries().collect::<Vec<_>>(), [ptx.entry]);
+        assert_eq!(module.target(), ptx.target);
+    }
+}

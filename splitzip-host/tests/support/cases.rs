@@ -1,0 +1,106 @@
+//! Cases that mutants of the kernels have shown to be missing from the conformance list: `docs/mutants.md` has the story.
+
+use splitzip_host::conformance::{Case, Content, Member};
+use splitzip_host::format::write;
+use splitzip_host::{Bases, Executor, Flags, Reference, TensorSpec};
+
+/// Short chunks that end in each quarter with each remainder, chunks that are equal but for one element.
+pub fn small(member: Member) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let shapes: Vec<Vec<u64>> = match member.bases {
+        Bases::Chunk => [262, 387, 522, 644, 771, 905].map(|length| vec![length]).to_vec(),
+        Bases::Channel => [[65, 8], [39, 16], [97, 8], [37, 24], [113, 8]].map(Vec::from).to_vec(),
+    };
+    for shape in &shapes {
+        for content in [Content::Plain, Content::Outliers, Content::ZeroRandom, Content::Random] {
+            cases.push(Case::new(member, content, shape, Flags::CHECKSUMS));
+        }
+    }
+    for content in [Content::Equal, Content::Zero] {
+        for (shape, at) in
+            [([3, 1024], 0), ([3, 1024], 1029), ([3, 1024], 3071), ([40, 24], 500), ([40, 24], 959)]
+        {
+            let mut case = Case::new(member, content, &shape, Flags::CHECKSUMS);
+            let bytes = member.dtype.bytes();
+            // A bit of the residual, then one of the exponent.
+            case.inputs[0][at * bytes] ^= 1;
+            case.inputs[0][(at / 2) * bytes + bytes - 1] ^= 0x10;
+            cases.push(case);
+        }
+    }
+    cases
+}
+
+/// More groups than a warp has lanes: totals of two levels.
+pub fn large(member: Member) -> Case {
+    Case::new(member, Content::Mixed, &[645, 1024], Flags::default())
+}
+
+/// So many tensors that the seal of the dynamic part takes several rounds.
+pub fn crowded(member: Member) -> Case {
+    let mut case = Case::new(member, Content::Plain, &[2, 8], Flags::CHECKSUMS);
+    for number in 1..90 {
+        case.spec.tensors.push(TensorSpec::new(
+            &format!("t{number}"),
+            member.dtype,
+            member.scheme,
+            &[number % 5, 8],
+        ));
+        case.inputs.push(Content::Plain.bytes(member.dtype, 8 * (number % 5) as usize, 8));
+    }
+    case.name = format!("{member}, 90 tensors");
+    case
+}
+
+/// Frames of 4 chunks with a start or a length that is a little too far, and others with bytes changed at random.
+pub fn damaged(member: Member, content: Content, count: u64) -> (Case, Vec<Vec<u8>>) {
+    // The last chunk ends in its first, third or fourth quarter.
+    let rows: u64 = match content {
+        Content::Mixed => 400,
+        Content::Outliers => 450,
+        _ => 497,
+    };
+    let shape = if member.bases == Bases::Channel { vec![rows, 8] } else { vec![8 * rows - 3] };
+    let shape = shape.as_slice();
+    let case = Case::new(member, content, shape, Flags::default());
+    let good = Reference.encode_to_vec(&case.spec, &[], &case.slices()).unwrap();
+    let layout = case.spec.layout().unwrap();
+    let (start, dense) = (layout.directory_at as usize, layout.dense_bytes as usize);
+    let words = (good.len() - dense) as u64 / 4;
+    let mut frames = Vec::new();
+    for first in [1, words / 2, words.saturating_sub(1), words, words + 1, u64::MAX, u64::MAX - words] {
+        let mut frame = good.clone();
+        frame[start..start + 8].copy_from_slice(&first.to_le_bytes());
+        frames.push(frame);
+    }
+    for (cut, _) in (1..=words).zip(0..6) {
+        frames.push(good[..good.len() - 4 * cut as usize].to_vec());
+    }
+    // The end of each plane: codes behind the last element, among others.
+    for plane in &layout.tensors[0].planes {
+        for (back, bit) in (1..=plane.bytes.min(20)).zip((0..8).cycle()) {
+            let mut frame = good.clone();
+            frame[(plane.at + plane.bytes - back) as usize] ^= 1 << bit;
+            frames.push(frame.clone());
+            frame[(plane.at + plane.bytes - back) as usize] = 0xff;
+            frames.push(frame);
+        }
+    }
+    let mut state = 7u64;
+    for number in 0..count {
+        let mut frame = good.clone();
+        for _ in 0..1 + number % 2 {
+            state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+            // The start and the entries of the chunks, the variable parts, everything.
+            let (from, to) = match number % 3 {
+                0 => (start, start + 16),
+                1 => (dense.min(frame.len() - 1), frame.len()),
+                _ => (start, frame.len()),
+            };
+            frame[from + (state >> 33) as usize % (to - from)] ^= (state >> 24) as u8;
+        }
+        frames.push(frame);
+    }
+    frames.iter_mut().for_each(|frame| write::seal_dynamic(&layout, frame).unwrap());
+    (case, frames)
+}
