@@ -3,8 +3,12 @@
 //! A launch through the driver reads as many argument slots as the kernel declares, whatever the caller pushed: a
 //! missing one is a crash, a short buffer is somebody else's memory. So every parameter of a kernel has a type that
 //! implements [`Argument`]; the macro makes a struct with one named field for each, and no launch leaves that struct unchecked.
+//!
+//! Other crates have types of their own there: memory by [`memory_arguments!`](crate::memory_arguments), which says how many bytes the kernel
+//! may touch ([`Extent`]), anything else by [`Argument`] itself; a [`Grid`] says how many programs run.
 
 use crate::stream::{CHUNK, RECORD_BYTES, chunks, groups};
+use crate::tile::Element;
 use core::fmt;
 use core::marker::PhantomData;
 
@@ -20,6 +24,8 @@ pub enum Kind {
     U32,
     /// A number of 64 bits.
     U64,
+    /// A float of 32 bits.
+    F32,
 }
 
 /// One parameter of an entry.
@@ -109,6 +115,24 @@ pub enum ArgumentError {
         /// What it must be a multiple of.
         align: u64,
     },
+    /// A number is larger than the kernel can count.
+    TooLarge {
+        /// The parameter.
+        name: &'static str,
+        /// The number given.
+        given: u64,
+        /// The largest one allowed.
+        most: u64,
+    },
+    /// A second view of the tensor has another size than the grid, by which the buffers are measured.
+    OtherSize {
+        /// The parameter.
+        name: &'static str,
+        /// Its size.
+        given: Size,
+        /// That of the grid.
+        grid: Size,
+    },
 }
 
 impl fmt::Display for ArgumentError {
@@ -119,6 +143,19 @@ impl fmt::Display for ArgumentError {
             }
             ArgumentError::Misaligned { name, address, align } => {
                 write!(f, "`{name}` is at {address:#x}, which is no multiple of {align}; align the buffer")
+            }
+            ArgumentError::OtherSize { name, given, grid } => {
+                write!(
+                    f,
+                    "`{name}` has {} elements in {} rows, but the grid has {} in {}; give both the same size",
+                    given.elements, given.rows, grid.elements, grid.rows
+                )
+            }
+            ArgumentError::TooLarge { name, given, most } => {
+                write!(
+                    f,
+                    "`{name}` says {given}, but the kernel counts to {most}; split the work into several launches"
+                )
             }
         }
     }
@@ -148,6 +185,11 @@ impl<'a> Source<'a> {
         Source { address: bytes.as_ptr() as u64, bytes: bytes.len() as u64, memory: PhantomData }
     }
 
+    /// Elements in host memory, for a CPU run.
+    pub fn of_elements<T: Element>(elements: &'a [T]) -> Self {
+        Source { address: elements.as_ptr() as u64, bytes: size_of_val(elements) as u64, memory: PhantomData }
+    }
+
     /// Memory at an address, of a device for a launch.
     ///
     /// # Safety
@@ -155,6 +197,7 @@ impl<'a> Source<'a> {
     pub unsafe fn at(address: u64, bytes: u64) -> Self {
         Source { address, bytes, memory: PhantomData }
     }
+
     /// The address.
     pub fn address(&self) -> u64 {
         self.address
@@ -172,6 +215,12 @@ impl<'a> Target<'a> {
         Target { address: bytes.as_mut_ptr() as u64, bytes: bytes.len() as u64, memory: PhantomData }
     }
 
+    /// Elements in host memory, for a CPU run.
+    pub fn of_elements<T: Element>(elements: &'a mut [T]) -> Self {
+        let bytes = size_of_val(elements) as u64;
+        Target { address: elements.as_mut_ptr() as u64, bytes, memory: PhantomData }
+    }
+
     /// Memory at an address, of a device for a launch.
     ///
     /// # Safety
@@ -179,6 +228,7 @@ impl<'a> Target<'a> {
     pub unsafe fn at(address: u64, bytes: u64) -> Self {
         Target { address, bytes, memory: PhantomData }
     }
+
     /// The address.
     pub fn address(&self) -> u64 {
         self.address
@@ -190,14 +240,23 @@ impl<'a> Target<'a> {
     }
 }
 
+/// How large the tensor of a launch is, by which buffers are measured; the grid says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Elements.
+    pub elements: u64,
+    /// Rows that they are in; 1 where the grid knows of none.
+    pub rows: u64,
+}
+
 /// What may stand in the signature of a kernel.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an argument of a kernel",
     label = "does not cross a launch",
-    note = "take memory as `In<..>` or `Out<..>`, a number as `u32`"
+    note = "take memory as `Elements<..>` or `ElementsOut<..>` (chunks of the codec: `In<..>`, `Out<..>`), a number as `u32`, `u64` or `f32`"
 )]
 pub trait Argument: Copy {
-    /// What crosses the launch: `*const u8`, `*mut u8`, `u32` or `u64`.
+    /// What crosses the launch: `*const u8`, `*mut u8`, `u32`, `u64` or `f32`.
     type Raw: Copy;
     /// What the host passes.
     type Host<'a>;
@@ -213,10 +272,10 @@ pub trait Argument: Copy {
     fn slot(host: &Self::Host<'_>) -> u64;
     /// The value as the kernel gets it on the CPU.
     fn raw(host: &Self::Host<'_>) -> Self::Raw;
-    /// Is it fit for a grid over so many elements?
-    fn check(host: &Self::Host<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError>;
+    /// Is it fit for a tensor of this size?
+    fn check(host: &Self::Host<'_>, name: &'static str, size: Size) -> Result<(), ArgumentError>;
     /// Does a device allow the kernel's accesses there? (A CPU takes any address.)
-    fn check_address(_: &Self::Host<'_>, _: &'static str, _: u64) -> Result<(), ArgumentError> {
+    fn check_address(_: &Self::Host<'_>, _: &'static str, _: Size) -> Result<(), ArgumentError> {
         Ok(())
     }
 }
@@ -225,38 +284,46 @@ pub trait Argument: Copy {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no grid, and the second parameter of a kernel is one",
     label = "does not say how many programs run",
-    note = "put `chunks: Chunks` in front of this parameter, for example"
+    note = "put `chunks: Chunks`, `strips: Strips<4>` or `rows: Rows` in front of this parameter, for example"
 )]
 pub trait Grid: Argument {
     /// Programs.
     fn programs(host: &Self::Host<'_>) -> u64;
     /// Elements of the tensor, by which buffers are measured.
     fn elements(host: &Self::Host<'_>) -> u64;
+    /// Rows of the tensor.
+    fn rows(_: &Self::Host<'_>) -> u64 {
+        1
+    }
+    /// Both.
+    fn size(host: &Self::Host<'_>) -> Size {
+        Size { elements: Self::elements(host), rows: Self::rows(host) }
+    }
 }
 
-/// What a parameter that is memory needs: see [`memory_arguments`].
+/// What a parameter that is memory needs: see [`memory_arguments!`](crate::memory_arguments).
 pub trait Extent {
-    /// Bytes that the kernel may touch in a tensor of so many elements.
-    fn bytes(elements: u64) -> u64;
+    /// Bytes that the kernel may touch in a tensor of this size.
+    fn bytes(size: Size) -> u64;
     /// What a device address must be a multiple of. (The CPU takes any.)
     const ALIGN: u64;
 }
 
-pub(crate) fn check_size<T: Extent>(
-    given: u64,
-    name: &'static str,
-    elements: u64,
-) -> Result<(), ArgumentError> {
-    let needed = T::bytes(elements);
+/// Is a buffer of `given` bytes long enough?
+///
+/// # Errors
+/// [`ArgumentError::TooShort`].
+pub fn check_size<T: Extent>(given: u64, name: &'static str, size: Size) -> Result<(), ArgumentError> {
+    let needed = T::bytes(size);
     if given < needed { Err(ArgumentError::TooShort { name, given, needed }) } else { Ok(()) }
 }
 
-pub(crate) fn check_address<T: Extent>(
-    address: u64,
-    name: &'static str,
-    elements: u64,
-) -> Result<(), ArgumentError> {
-    let (align, used) = (T::ALIGN, T::bytes(elements) != 0);
+/// Does the address allow the kernel's accesses? One that is not used may be anything.
+///
+/// # Errors
+/// [`ArgumentError::Misaligned`].
+pub fn check_address<T: Extent>(address: u64, name: &'static str, size: Size) -> Result<(), ArgumentError> {
+    let (align, used) = (T::ALIGN, T::bytes(size) != 0);
     if used && !address.is_multiple_of(align) {
         Err(ArgumentError::Misaligned { name, address, align })
     } else {
@@ -264,60 +331,103 @@ pub(crate) fn check_address<T: Extent>(
     }
 }
 
-/// Implements [`Argument`] for types that are a pointer: `source` or `target`, generics, type, how to make one.
+/// Implements [`Argument`] for types that are a pointer: `source` (read) or `target` (written), generics, type, how to make one.
+/// The type implements [`Extent`], which says how long the buffer must be.
+///
+/// ```
+/// use splitzip_kernels::launch::{Extent, Size};
+///
+/// /// Two words that all programs read.
+/// #[derive(Clone, Copy)]
+/// pub struct Limits(*const u8);
+///
+/// impl Extent for Limits {
+///     fn bytes(_: Size) -> u64 {
+///         8
+///     }
+///     const ALIGN: u64 = 8;
+/// }
+/// splitzip_kernels::memory_arguments! { source [] Limits = Limits; }
+///
+/// impl Limits {
+///     /// The two words.
+///     pub fn words(self) -> [u32; 2] {
+///         // SAFETY: the launcher has checked 8 bytes and the alignment.
+///         unsafe { splitzip_kernels::arch::load64(self.0) }
+///     }
+/// }
+/// ```
+#[macro_export]
 macro_rules! memory_arguments {
     ($(source [$($generics:tt)*] $type:ty = $make:expr;)*) => { $(
-        impl<$($generics)*> Argument for $type {
+        impl<$($generics)*> $crate::launch::Argument for $type {
             type Raw = *const u8;
-            type Host<'a> = Source<'a>;
-            const KIND: Kind = Kind::Source;
+            type Host<'a> = $crate::launch::Source<'a>;
+            const KIND: $crate::launch::Kind = $crate::launch::Kind::Source;
             #[inline(always)]
             unsafe fn from_raw(raw: *const u8) -> Self { ($make)(raw) }
-            fn slot(host: &Source<'_>) -> u64 { host.address() }
-            fn raw(host: &Source<'_>) -> *const u8 { host.address() as usize as *const u8 }
-            fn check(host: &Source<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
-                $crate::launch::check_size::<Self>(host.bytes(), name, elements)
+            fn slot(host: &$crate::launch::Source<'_>) -> u64 { host.address() }
+            fn raw(host: &$crate::launch::Source<'_>) -> *const u8 { host.address() as usize as *const u8 }
+            fn check(
+                host: &$crate::launch::Source<'_>,
+                name: &'static str,
+                size: $crate::launch::Size,
+            ) -> ::core::result::Result<(), $crate::launch::ArgumentError> {
+                $crate::launch::check_size::<Self>(host.bytes(), name, size)
             }
-            fn check_address(host: &Source<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
-                $crate::launch::check_address::<Self>(host.address(), name, elements)
+            fn check_address(
+                host: &$crate::launch::Source<'_>,
+                name: &'static str,
+                size: $crate::launch::Size,
+            ) -> ::core::result::Result<(), $crate::launch::ArgumentError> {
+                $crate::launch::check_address::<Self>(host.address(), name, size)
             }
         }
     )* };
     ($(target [$($generics:tt)*] $type:ty = $make:expr;)*) => { $(
-        impl<$($generics)*> Argument for $type {
+        impl<$($generics)*> $crate::launch::Argument for $type {
             type Raw = *mut u8;
-            type Host<'a> = Target<'a>;
-            const KIND: Kind = Kind::Target;
+            type Host<'a> = $crate::launch::Target<'a>;
+            const KIND: $crate::launch::Kind = $crate::launch::Kind::Target;
             #[inline(always)]
             unsafe fn from_raw(raw: *mut u8) -> Self { ($make)(raw) }
-            fn slot(host: &Target<'_>) -> u64 { host.address() }
-            fn raw(host: &Target<'_>) -> *mut u8 { host.address() as usize as *mut u8 }
-            fn check(host: &Target<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
-                $crate::launch::check_size::<Self>(host.bytes(), name, elements)
+            fn slot(host: &$crate::launch::Target<'_>) -> u64 { host.address() }
+            fn raw(host: &$crate::launch::Target<'_>) -> *mut u8 { host.address() as usize as *mut u8 }
+            fn check(
+                host: &$crate::launch::Target<'_>,
+                name: &'static str,
+                size: $crate::launch::Size,
+            ) -> ::core::result::Result<(), $crate::launch::ArgumentError> {
+                $crate::launch::check_size::<Self>(host.bytes(), name, size)
             }
-            fn check_address(host: &Target<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
-                $crate::launch::check_address::<Self>(host.address(), name, elements)
+            fn check_address(
+                host: &$crate::launch::Target<'_>,
+                name: &'static str,
+                size: $crate::launch::Size,
+            ) -> ::core::result::Result<(), $crate::launch::ArgumentError> {
+                $crate::launch::check_address::<Self>(host.address(), name, size)
             }
         }
     )* };
 }
-pub(crate) use memory_arguments;
+#[doc(no_inline)]
+pub use crate::memory_arguments;
 
 macro_rules! number_arguments {
-    ($($type:ty, $kind:ident;)*) => { $(
+    ($($type:ty, $kind:ident, $slot:expr;)*) => { $(
         impl Argument for $type {
             type Raw = $type;
             type Host<'a> = $type;
             const KIND: Kind = Kind::$kind;
             #[inline(always)]
             unsafe fn from_raw(raw: $type) -> Self { raw }
-            fn slot(host: &$type) -> u64 { u64::from(*host) }
+            fn slot(host: &$type) -> u64 { ($slot)(*host) }
             fn raw(host: &$type) -> $type { *host }
-            fn check(_: &$type, _: &'static str, _: u64) -> Result<(), ArgumentError> { Ok(()) }
+            fn check(_: &$type, _: &'static str, _: Size) -> Result<(), ArgumentError> { Ok(()) }
         }
     )* };
 }
-number_arguments! { u32, U32; u64, U64; }
+number_arguments! { u32, U32, u64::from; u64, U64, |x| x; f32, F32, |x: f32| u64::from(x.to_bits()); }
 
 /// Grids: a number of elements that says how many programs there are.
 macro_rules! grids {
@@ -336,7 +446,7 @@ macro_rules! grids {
             unsafe fn from_raw(raw: u64) -> Self { $name { $field: raw } }
             fn slot(host: &$name) -> u64 { host.$field }
             fn raw(host: &$name) -> u64 { host.$field }
-            fn check(_: &$name, _: &'static str, _: u64) -> Result<(), ArgumentError> { Ok(()) }
+            fn check(_: &$name, _: &'static str, _: Size) -> Result<(), ArgumentError> { Ok(()) }
         }
         impl Grid for $name {
             fn programs(host: &$name) -> u64 { ($programs)(host.$field) }

@@ -5,7 +5,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`tile`] | the language: [`tile::Tile`], [`tile::map`], [`tile::Program`] with its collectives, planes in memory |
+//! | [`tile`] | the language: [`tile::Tile`], [`tile::map`], [`tile::Program`] with its collectives, planes and tensors in memory, [`tile::Block`] |
 //! | [`arch`] | every machine instruction, once for the GPU and once for the CPU |
 //! | [`dtype`] | where sign, exponent and mantissa are |
 //! | [`scheme`] | how exponents become codes |

@@ -49,13 +49,13 @@
 //!
 //! | key | value | |
 //! | --- | --- | --- |
-//! | `warps` | a number, 1 to 32 | warps of a block; each runs one program |
+//! | `warps` | a number, 1 to 32 | warps of a block; each runs one program, or with a `Block` all of them run one |
 //! | `blocks` | a `u32`, 1 to 32, may use `D` and `S` | blocks that must fit on a multiprocessor; bounds the registers. `warps` x `blocks` is at most 64 |
 //! | `dtype` | a list of types | what `D: Dtype` stands for |
 //! | `scheme` | a list of types | what `S: Scheme` stands for |
 //! | `except` | a list of pairs | members that the product of the lists has and the kernel has not |
-//! | `shared` | a `u32`, may use `D` and `S` | bytes of shared memory of a program |
-//! | `block_shared` | a `u32`, may use `D` and `S` | bytes of shared memory that the programs of a block have in common |
+//! | `shared` | a `u32`, may use `D` and `S` | bytes of shared memory of a warp |
+//! | `block_shared` | a `u32`, may use `D` and `S` | bytes of shared memory that the warps of a block have in common |
 //!
 //! # Rules
 //!
@@ -74,7 +74,8 @@
 //! the entry's name; it must be the type's `NAME`. A pair of which the codes are not narrower than the exponents would
 //! save nothing and does not compile: take it out with `except`, which leaves at least one member.
 //!
-//! **Parameters.** First `program: &Program`, then the grid: a type that says how many programs run, `Chunks` for example. Behind
+//! **Parameters.** First who runs the body: `program: &Program` where every warp works alone, `block: &mut Block` where the warps of a
+//! block work together (a program is then a whole block). Then the grid: a type that says how many programs run, `Chunks` for example. Behind
 //! them, at most 22 arguments (23 with the grid). Each has a plain name: no pattern, no `mut`, no `_` in front, since it is a field of `Arguments`;
 //! `zero` and `LEVEL` are taken. Each has a named type that crosses a launch by value: `In<..>` for memory that is read, `Out<..>` for
 //! memory that is written, a number; no reference, slice or pointer, for the launcher could not check their lengths, and nothing

@@ -11,7 +11,7 @@ mod kernels {
     use crate::launch::Chunks;
     use crate::scheme::{Scheme, W3, W4};
     use crate::stand_in::kernel;
-    use crate::tile::{In, Out, Program};
+    use crate::tile::{Block, In, Out, Program};
 
     /// Subtracts a number that depends on both generics, and adds `flags`.
     #[kernel(
@@ -64,6 +64,18 @@ mod kernels {
         program_.store(program, raw.load(program));
     }
 
+    /// Says what a block has.
+    #[kernel(dtype = [E4m3], warps = 3, blocks = 1, shared = D::EXPONENT_BITS * 4, block_shared = 100)]
+    pub fn survey<D: Dtype>(block: &mut Block, chunks: Chunks, program: Out<D::Words>) {
+        assert!(block.index < chunks.elements);
+        assert_eq!(block.memory as usize % 64, 0);
+        // SAFETY: the memory of three warps and of the block, from the first byte to the last.
+        unsafe { block.memory.add((block.warps * block.shared + block.block_shared) as usize - 1).write(1) };
+        block.index += 1;
+        let alone = crate::tile::Program { index: block.index - 1, memory: block.memory, level: LEVEL };
+        program.store(&alone, (block.warps * 50 + block.shared + block.block_shared / 100) as u8);
+    }
+
     /// Names of the arguments are names that a careless macro would use.
     #[kernel(warps = 2, blocks = 1, shared = 16)]
     pub fn fill(
@@ -83,7 +95,7 @@ mod kernels {
 }
 
 use dtype::{Bf16, E4m3};
-use kernels::{copy, decode, encode, fill, pack};
+use kernels::{copy, decode, encode, fill, pack, survey};
 use launch::{ArgumentError, Chunks, Kind, Source, Target};
 use scheme::{W3, W4};
 
@@ -196,6 +208,17 @@ fn a_kernel_without_generics_has_one_entry() {
     assert_eq!(arguments.launch().unwrap().entry.name, "fill");
     arguments.run_all().unwrap();
     assert_eq!(out, [10; 3]);
+}
+
+#[test]
+fn a_block_is_one_program_with_the_memory_of_its_warps() {
+    let mut out = [0; 5];
+    let mut arguments =
+        survey::Arguments::<E4m3> { chunks: Chunks { elements: 5 }, program: Target::of(&mut out) };
+    let launch = arguments.launch().unwrap();
+    assert_eq!((launch.blocks, launch.entry.warps, launch.entry.shared_bytes), (5, 3, 3 * 16 + 100));
+    arguments.run_all().unwrap();
+    assert_eq!(out, [150 + 16 + 1; 5]);
 }
 
 #[test]

@@ -32,16 +32,20 @@ fn main() -> ExitCode {
     if done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// A package outside of the workspace: what a stranger's kernels look like.
+const OWN_KERNELS: &str = "examples/own-kernels/Cargo.toml";
+
 /// The tests run even when the PTX differs, so that one run says everything.
 fn test() -> bool {
     let ptx = setup() && nvptx_builder(&["check", "--package", "splitzip-kernels"]);
     let tests = run(cargo(&["test", "--workspace", "--no-fail-fast"]).env("NVPTX_BUILDER_REQUIRE", "1"));
+    let own = run(own_kernels(&["test", "--no-fail-fast"]).env("NVPTX_BUILDER_REQUIRE", "1"));
     if !ptx {
         eprintln!(
             "error: the PTX that ships is not what the kernels give (see above); `cargo xtask bless` accepts it"
         );
     }
-    ptx && tests
+    ptx && tests && own
 }
 
 /// PTX first: the library embeds it, and a test compares it with the entries that exist.
@@ -49,6 +53,7 @@ fn bless() -> bool {
     let tests = ["test", "--workspace", "--no-fail-fast"];
     setup()
         && nvptx_builder(&["bless", "--package", "splitzip-kernels"])
+        && nvptx_builder(&["bless", "--manifest-path", OWN_KERNELS])
         && run(cargo(&tests)
             .env("INSTA_UPDATE", "always")
             .env("TRYBUILD", "overwrite")
@@ -57,11 +62,12 @@ fn bless() -> bool {
 }
 
 fn format() -> bool {
-    run(&mut cargo(&["fmt", "--all", "--check"]))
+    run(&mut cargo(&["fmt", "--all", "--check"])) && run(&mut own_kernels(&["fmt", "--check"]))
 }
 
 fn lint() -> bool {
     run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+        && run(&mut own_kernels(&["clippy", "--all-targets", "--", "-D", "warnings"]))
 }
 
 /// Brings the compiler's parts and the assembler into the target folder, and says what it took and from where.
@@ -70,15 +76,35 @@ fn setup() -> bool {
 }
 
 fn nvptx_builder(arguments: &[&str]) -> bool {
-    run(cargo(&["run", "--quiet", "--package", "nvptx-builder", "--"]).args(arguments))
+    let mut command = cargo(&["run", "--quiet", "--package", "nvptx-builder", "--"]);
+    run(in_our_target_folder(command.args(arguments)))
 }
 
 /// Cargo in the root of the repository, wherever the task was started.
 fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    command.args(arguments).current_dir(root.unwrap_or(Path::new(".")));
+    command.args(arguments).current_dir(root());
     command
+}
+
+/// The same for the package outside of the workspace, in the same target folder: what is compiled for both is compiled once, and what
+/// `setup` has brought is found.
+fn own_kernels(arguments: &[&str]) -> Command {
+    let (subcommand, others) = arguments.split_at(1.min(arguments.len()));
+    let mut command = cargo(subcommand);
+    in_our_target_folder(command.args(["--manifest-path", OWN_KERNELS]).args(others));
+    command
+}
+
+fn in_our_target_folder(command: &mut Command) -> &mut Command {
+    match env::var_os("CARGO_TARGET_DIR") {
+        Some(_) => command,
+        None => command.env("CARGO_TARGET_DIR", root().join("target")),
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
 fn run(command: &mut Command) -> bool {

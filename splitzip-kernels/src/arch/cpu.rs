@@ -5,6 +5,10 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+mod block;
+
+pub use block::Block;
+
 #[cfg(target_arch = "x86_64")]
 use super::x86;
 
@@ -567,4 +571,28 @@ pub fn look_up_4(table: [u32; 4], codes: u32) -> u32 {
         i += 1;
     }
     out
+}
+
+// ------------------------------------------------------------------------------------------------------ floats
+
+/// `a * b + c`, rounded once.
+#[inline(always)]
+pub fn multiply_add_f32(a: f32, b: f32, c: f32) -> f32 {
+    a.mul_add(b, c)
+}
+
+/// The larger number; NaN (0x7fffffff) if either is; +0 above -0.
+#[inline(always)]
+pub fn maximum_f32(a: f32, b: f32) -> f32 {
+    if a.is_nan() || b.is_nan() {
+        return f32::from_bits(0x7fff_ffff);
+    }
+    // Bits of unlike signs come to the larger: +0 above -0.
+    if a == b {
+        f32::from_bits(a.to_bits() & b.to_bits())
+    } else if a > b {
+        a
+    } else {
+        b
+    }
 }

@@ -4,6 +4,10 @@
 //! in assembly into a branch that some lanes do not take. Memory and lane arithmetic that LLVM would not find by itself are
 //! `asm!`. Shared memory has 32-bit addresses and no Rust pointer: a pointer would compile to generic loads.
 
+mod block;
+
+pub use block::Block;
+
 use core::arch::asm;
 use core::arch::nvptx::{_block_idx_x, _syncthreads, _thread_idx_x};
 
@@ -475,3 +479,20 @@ instruction!(/// Bytes of `b:a`, each by a nibble of `selector`: three bits say 
 pub fn look_up_4(table: [u32; 4], codes: u32) -> u32 {
     permute(table[0], table[1], codes) | permute(table[2], table[3], codes ^ 0x8888)
 }
+
+// ------------------------------------------------------------------------------------------------------ floats
+
+macro_rules! float_instruction { ($(#[$doc:meta])* $name:ident($($a:ident),*) = $text:literal) => {
+    $(#[$doc])*
+    #[inline(always)]
+    pub fn $name($($a: f32),*) -> f32 {
+        let r: f32;
+        // SAFETY: arithmetic on registers.
+        unsafe { asm!($text, r = lateout(reg32) r, $($a = in(reg32) $a),*, options(pure, nomem, nostack)) };
+        r
+    }
+} }
+float_instruction!(/// `a * b + c`, rounded once.
+    multiply_add_f32(a, b, c) = "fma.rn.f32 {r}, {a}, {b}, {c};");
+float_instruction!(/// The larger number; NaN (0x7fffffff) if either is; +0 above -0.
+    maximum_f32(a, b) = "max.NaN.f32 {r}, {a}, {b};");

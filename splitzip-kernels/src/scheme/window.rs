@@ -350,7 +350,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         let (before, total) = count_before(program, &marked);
         let third_at = base_bits + L::Second::COUNT * total;
         ok &= third_at <= length * 32;
-        let (before, marked_total) = if ok { (before, total) } else { (map(&before, |_| 0), 0) };
+        let (before, marked_total) = if ok { (before, total) } else { (map(&before, |_| 0u32), 0) };
         let second = if L::Second::COUNT != 0 {
             let bits = part.bits::<L::Second>(&map(&before, |b| base_bits + b), marked_total);
             map((&bits, &marked), |(b, m)| b.expand(m))
@@ -362,7 +362,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
             let (before, total) = count_before(program, &twice_marked);
             let inside = ok && third_at + L::Third::COUNT * total <= length * 32;
             ok = inside;
-            let (before, at) = if inside { (before, third_at) } else { (map(&before, |_| 0), 0) };
+            let (before, at) = if inside { (before, third_at) } else { (map(&before, |_| 0u32), 0) };
             let bits = part.bits::<L::Third>(&map(&before, |b| at + b), if inside { total } else { 0 });
             (map((&bits, &twice_marked), |(b, m)| b.expand(m)), total)
         } else {

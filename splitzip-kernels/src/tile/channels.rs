@@ -2,7 +2,7 @@
 
 use super::{Chunk, Tile, generate};
 use crate::arch;
-use crate::launch::{Argument, ArgumentError, Extent, Kind, Source, Target, memory_arguments};
+use crate::launch::{Extent, Size, memory_arguments};
 use crate::stream::GROUP;
 
 /// Channel bases: a byte for every channel of every group.
@@ -10,7 +10,7 @@ use crate::stream::GROUP;
 pub struct ChannelBases(*const u8);
 
 impl Extent for ChannelBases {
-    fn bytes(_: u64) -> u64 {
+    fn bytes(_: Size) -> u64 {
         0 // measured by the caller, who knows the number of channels
     }
     const ALIGN: u64 = 8;
@@ -50,7 +50,7 @@ impl ChannelBases {
 pub struct ChannelBasesOut(*mut u8);
 
 impl Extent for ChannelBasesOut {
-    fn bytes(_: u64) -> u64 {
+    fn bytes(_: Size) -> u64 {
         0 // as `ChannelBases`
     }
     const ALIGN: u64 = 8;

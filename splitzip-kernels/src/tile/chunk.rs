@@ -4,7 +4,7 @@
 //! for all programs, and 2.6 % more instructions. Loads that ask for every element gave 1000 instructions and local memory.
 
 use super::{Mask, Program, Tile, Words, generate};
-use crate::launch::{Argument, ArgumentError, Chunks, Extent, Kind, Target, memory_arguments};
+use crate::launch::{Chunks, Extent, Size, memory_arguments};
 use crate::stream::CHUNK;
 
 /// Room for the planes of one short chunk; every tensor in flight needs its own.
@@ -15,8 +15,8 @@ pub struct Tail(pub(crate) *mut u8);
 pub const TAIL_BYTES: u64 = 8192;
 
 impl Extent for Tail {
-    fn bytes(elements: u64) -> u64 {
-        if elements.is_multiple_of(CHUNK as u64) { 0 } else { TAIL_BYTES }
+    fn bytes(size: Size) -> u64 {
+        if size.elements.is_multiple_of(CHUNK as u64) { 0 } else { TAIL_BYTES }
     }
     const ALIGN: u64 = 16;
 }

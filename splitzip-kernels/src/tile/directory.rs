@@ -2,9 +2,7 @@
 
 use super::{Chunk, Program, Tile, Update, generate};
 use crate::arch;
-use crate::launch::{
-    Argument, ArgumentError, Extent, Kind, Source, Target, directory_bytes, memory_arguments,
-};
+use crate::launch::{Extent, Size, directory_bytes, memory_arguments};
 use crate::stream::{ENTRY_WORDS, GROUP, RECORD_BYTES, RECORD_ENTRIES};
 
 /// The directory of a tensor while it is written.
@@ -16,14 +14,14 @@ pub struct Directory(*mut u8);
 pub struct DirectoryIn(*const u8);
 
 impl Extent for Directory {
-    fn bytes(elements: u64) -> u64 {
-        directory_bytes(elements)
+    fn bytes(size: Size) -> u64 {
+        directory_bytes(size.elements)
     }
     const ALIGN: u64 = 8;
 }
 impl Extent for DirectoryIn {
-    fn bytes(elements: u64) -> u64 {
-        directory_bytes(elements)
+    fn bytes(size: Size) -> u64 {
+        directory_bytes(size.elements)
     }
     const ALIGN: u64 = 8;
 }

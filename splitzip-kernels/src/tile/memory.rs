@@ -2,14 +2,14 @@
 
 use super::{Chunk, Mask, Program, Tile, generate};
 use crate::arch;
-use crate::launch::{Argument, ArgumentError, Extent, Kind, Source, Target, memory_arguments};
+use crate::launch::{Argument, ArgumentError, Extent, Kind, Size, memory_arguments};
 
 /// `N` bytes that all programs read.
 #[derive(Clone, Copy)]
 pub struct Table<const N: usize>(pub(crate) *const u8);
 
 impl<const N: usize> Extent for Table<N> {
-    fn bytes(_: u64) -> u64 {
+    fn bytes(_: Size) -> u64 {
         N as u64
     }
     // The codebook of a tensor lies in the dynamic part of a frame, which starts at a multiple of 8.
@@ -61,7 +61,7 @@ impl Argument for Nothing {
     fn raw(_: &Nothing) -> u32 {
         0
     }
-    fn check(_: &Nothing, _: &'static str, _: u64) -> Result<(), ArgumentError> {
+    fn check(_: &Nothing, _: &'static str, _: Size) -> Result<(), ArgumentError> {
         Ok(())
     }
 }
@@ -70,7 +70,7 @@ impl Argument for Nothing {
 pub struct Update<const N: usize>(pub(crate) *mut u8);
 
 impl<const N: usize> Extent for Update<N> {
-    fn bytes(_: u64) -> u64 {
+    fn bytes(_: Size) -> u64 {
         N as u64
     }
     const ALIGN: u64 = if N < 8 { 4 } else { 8 };
@@ -151,7 +151,7 @@ impl<const N: usize> Update<N> {
 pub struct Status(*mut u8);
 
 impl Extent for Status {
-    fn bytes(_: u64) -> u64 {
+    fn bytes(_: Size) -> u64 {
         4
     }
     const ALIGN: u64 = 4;
@@ -178,7 +178,7 @@ impl Status {
 pub struct ChunkSums(*mut u8);
 
 impl Extent for ChunkSums {
-    fn bytes(_: u64) -> u64 {
+    fn bytes(_: Size) -> u64 {
         0 // optional: a flag goes along
     }
     const ALIGN: u64 = 4;

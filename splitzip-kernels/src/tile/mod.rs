@@ -4,15 +4,23 @@
 //! > What differs between lanes is a [`Tile`]; it has no comparison that gives a `bool`, so nothing can branch on it.
 //! > [`map`] hands the values of one lane to a closure: ordinary integer Rust on packed words, in which no collective can be called.
 //!
+//! The codec's kernels are made of these, chunks and planes. For plain tensors there are [`Elements`] with [`Strips`] and [`Rows`], `f32` (the
+//! codec has no float arithmetic) and, where several warps work on one thing, [`Block`]; `docs/tutorial.md` begins with those.
+//!
 //! On the GPU a tile is the registers of one lane, on the host the same type holds the values of all 32. One body is both
 //! the PTX and the CPU codec. The language costs nothing: 25 ways to write the same computation gave the same machine code (102 SASS
 //! instructions). What does cost: iterators with `zip` in a lane, an index that is not known when compiled, a loop with a branch
 //! in it over an array (write [`unroll!`](crate::unroll)); each puts the array into local memory.
 
 pub mod bits;
+mod block;
 mod channels;
 mod chunk;
 mod directory;
+mod each;
+mod element;
+mod elements;
+mod float;
 mod memory;
 mod part;
 mod parts;
@@ -21,11 +29,17 @@ mod plane;
 mod program;
 mod short;
 mod slots;
+mod strip;
 mod words;
 
+pub use block::{Block, BlockArray, Warp};
 pub use channels::{ChannelBases, ChannelBasesOut};
 pub use chunk::{Chunk, TAIL_BYTES, Tail, TailArea};
 pub use directory::{Directory, DirectoryIn};
+pub use each::{Each, EachValue, map_each};
+pub use element::Element;
+pub use elements::{Elements, ElementsOut, RowValues, RowValuesOut};
+pub use float::{maximum, multiply_add};
 pub use memory::{ChunkSums, Nothing, Status, Table, Update};
 pub use part::Part;
 pub(crate) use part::{count_before, patch};
@@ -35,9 +49,10 @@ pub use plane::{Fill, In, InChunk, Out};
 pub use program::{Program, StagedTable};
 pub(crate) use slots::raw_words;
 pub use slots::{Slot, Slots};
+pub use strip::{Matrix, Row, RowStrips, Rows, Strip, Strips};
 pub use words::Words;
 
-use crate::arch::{self, Lanes};
+use crate::arch;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 
@@ -52,7 +67,7 @@ macro_rules! unroll {
     (@ $i:ident, $n:expr, $body:expr, $($j:literal)*) => { { $( if $j < $n { let $i: usize = $j; $body; } )* } };
 }
 
-/// One `V` a lane: a word (`u32`) or an array of words (`[u32; N]`). On the GPU: registers.
+/// One `V` a lane: a word (`u32`), an array of words (`[u32; N]`), or other [`Element`]s in their places. On the GPU: registers.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Tile<V: Value>(V::Lanes, NotInsideALane);
@@ -65,7 +80,7 @@ pub type Mask = Tile<u32>;
 pub(crate) struct NotInsideALane(PhantomData<*const ()>);
 pub(crate) const OUTSIDE: NotInsideALane = NotInsideALane(PhantomData);
 
-/// What a lane can hold: `u32`, or `[u32; N]`.
+/// What a lane can hold: an [`Element`] such as `u32`, or an array of them.
 pub trait Value: Copy {
     /// The values of all lanes that this machine keeps together.
     #[doc(hidden)]
@@ -76,34 +91,6 @@ pub trait Value: Copy {
     /// `lanes` is valid for writes, `lane` is one of [`arch::lanes`].
     #[doc(hidden)]
     unsafe fn put(lanes: *mut Self::Lanes, lane: u32, value: Self);
-}
-
-impl Value for u32 {
-    type Lanes = Lanes<u32>;
-    #[inline(always)]
-    fn get(lanes: &Lanes<u32>, lane: u32) -> u32 {
-        lanes.get(lane)
-    }
-    #[inline(always)]
-    unsafe fn put(lanes: *mut Lanes<u32>, lane: u32, value: u32) {
-        // SAFETY: by contract.
-        unsafe { Lanes::put(lanes, lane, value) }
-    }
-}
-
-impl<const N: usize> Value for [u32; N] {
-    type Lanes = [Lanes<u32>; N];
-    #[inline(always)]
-    fn get(lanes: &[Lanes<u32>; N], lane: u32) -> [u32; N] {
-        let mut out = [0; N];
-        unroll!(i < N => out[i] = lanes[i].get(lane));
-        out
-    }
-    #[inline(always)]
-    unsafe fn put(lanes: *mut [Lanes<u32>; N], lane: u32, value: [u32; N]) {
-        // SAFETY: by contract; `i` is in the array.
-        unroll!(i < N => unsafe { Lanes::put((lanes as *mut Lanes<u32>).add(i), lane, value[i]) });
-    }
 }
 
 impl<V: Value> Tile<V> {
@@ -121,10 +108,18 @@ impl<V: Value> Tile<V> {
     }
 }
 
-impl<const N: usize> Tile<[u32; N]> {
-    /// Word `i` of every lane.
+impl<V: LaneValue<Tile = Tile<V>> + Value + Sync> Tile<V> {
+    /// The same value in every lane.
     #[inline(always)]
-    pub fn slot(&self, i: usize) -> Tile<u32> {
+    pub fn splat(value: V) -> Self {
+        generate(|_| value)
+    }
+}
+
+impl<T: Element, const N: usize> Tile<[T; N]> {
+    /// Element `i` of every lane.
+    #[inline(always)]
+    pub fn slot(&self, i: usize) -> Tile<T> {
         Tile(self.0[i], OUTSIDE)
     }
 }
@@ -153,24 +148,6 @@ pub trait LaneValue {
     /// `tile` is valid for writes, `lane` is one of [`arch::lanes`].
     #[doc(hidden)]
     unsafe fn put(tile: *mut Self::Tile, lane: u32, value: Self);
-}
-
-impl LaneValue for u32 {
-    type Tile = Tile<u32>;
-    #[inline(always)]
-    unsafe fn put(tile: *mut Self::Tile, lane: u32, value: u32) {
-        // SAFETY: by contract.
-        unsafe { Value::put(&raw mut (*tile).0, lane, value) }
-    }
-}
-
-impl<const N: usize> LaneValue for [u32; N] {
-    type Tile = Tile<[u32; N]>;
-    #[inline(always)]
-    unsafe fn put(tile: *mut Self::Tile, lane: u32, value: Self) {
-        // SAFETY: by contract.
-        unsafe { Value::put(&raw mut (*tile).0, lane, value) }
-    }
 }
 
 macro_rules! tuples { ($(($($name:ident $i:tt),*))*) => { $(

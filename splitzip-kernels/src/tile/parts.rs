@@ -4,7 +4,7 @@ use super::bits::{from_planes, unpack_nibbles};
 use super::{Chunk, Tile, generate, map, raw_words, short};
 use crate::arch;
 use crate::dtype::Dtype;
-use crate::launch::{Argument, ArgumentError, Extent, Kind, Source, memory_arguments};
+use crate::launch::{Extent, Size, memory_arguments};
 use crate::scheme::Scheme;
 
 /// The variable parts of a frame that is decoded: `words` words, from a word number on never read past.
@@ -12,7 +12,7 @@ use crate::scheme::Scheme;
 pub struct Parts(*const u8);
 
 impl Extent for Parts {
-    fn bytes(_: u64) -> u64 {
+    fn bytes(_: Size) -> u64 {
         0 // every part is checked against the word count that goes along
     }
     const ALIGN: u64 = 4;

@@ -6,7 +6,7 @@
 
 use super::{Chunk, Program, Tile, generate};
 use crate::arch;
-use crate::launch::{Argument, ArgumentError, Extent, Kind, Source, Target, memory_arguments};
+use crate::launch::{Extent, Size, memory_arguments};
 use crate::stream::{GROUP, groups};
 
 /// Words of variable parts: by group, by 32 groups, by 1024 groups. Zero before a tensor is encoded.
@@ -85,8 +85,8 @@ impl Totals {
 }
 
 impl Extent for Totals {
-    fn bytes(elements: u64) -> u64 {
-        Totals::bytes_for(elements)
+    fn bytes(size: Size) -> u64 {
+        Totals::bytes_for(size.elements)
     }
     const ALIGN: u64 = 16;
 }
@@ -96,7 +96,7 @@ memory_arguments! { target [] Totals = Totals; }
 pub struct Placed(*mut u8);
 
 impl Extent for Placed {
-    fn bytes(_: u64) -> u64 {
+    fn bytes(_: Size) -> u64 {
         0 // measured by the caller: it depends on what was coded
     }
     const ALIGN: u64 = 4;
@@ -174,7 +174,7 @@ impl Placed {
 pub struct SlotsIn(*const u8);
 
 impl Extent for SlotsIn {
-    fn bytes(_: u64) -> u64 {
+    fn bytes(_: Size) -> u64 {
         0 // written by an encode that had them checked
     }
     const ALIGN: u64 = 16;

@@ -2,7 +2,7 @@
 
 use super::{Chunk, Program, TailArea, Tile, Words, generate, short};
 use crate::arch;
-use crate::launch::{Argument, ArgumentError, Extent, Kind, Source, Target, memory_arguments};
+use crate::launch::{Extent, Size, memory_arguments};
 use core::marker::PhantomData;
 
 /// A plane that is read.
@@ -14,14 +14,14 @@ pub struct In<W>(*const u8, PhantomData<W>);
 pub struct Out<W>(*mut u8, PhantomData<W>);
 
 impl<W: Words> Extent for In<W> {
-    fn bytes(elements: u64) -> u64 {
-        (elements as u128 * W::COUNT as u128).div_ceil(8) as u64
+    fn bytes(size: Size) -> u64 {
+        (size.elements as u128 * W::COUNT as u128).div_ceil(8) as u64
     }
     const ALIGN: u64 = 16;
 }
 impl<W: Words> Extent for Out<W> {
-    fn bytes(elements: u64) -> u64 {
-        In::<W>::bytes(elements)
+    fn bytes(size: Size) -> u64 {
+        In::<W>::bytes(size)
     }
     const ALIGN: u64 = 16;
 }

@@ -30,6 +30,12 @@ impl Program {
         Program(unsafe { arch::Program::on_cpu(index, memory, level) }, OUTSIDE)
     }
 
+    /// A warp of a block.
+    #[inline(always)]
+    pub(crate) fn of(machine: arch::Program) -> Self {
+        Program(machine, OUTSIDE)
+    }
+
     /// The number of this program in the grid.
     #[inline(always)]
     pub fn index(&self) -> u32 {

@@ -4,7 +4,7 @@ use super::bits::{pack_nibbles, planes};
 use super::{Chunk, Mask, Program, TailArea, Tile, Update, Words, map, short};
 use crate::arch;
 use crate::dtype::Dtype;
-use crate::launch::{Argument, ArgumentError, Extent, Kind, Target, memory_arguments};
+use crate::launch::{Extent, Size, memory_arguments};
 use crate::scheme::Scheme;
 use crate::stream::{CHUNK, chunks};
 use core::marker::PhantomData;
@@ -25,8 +25,8 @@ impl<D: Dtype, S: Scheme> Slots<D, S> {
 }
 
 impl<D: Dtype, S: Scheme> Extent for Slots<D, S> {
-    fn bytes(elements: u64) -> u64 {
-        chunks(elements) * Self::WORDS as u64 * 4
+    fn bytes(size: Size) -> u64 {
+        chunks(size.elements) * Self::WORDS as u64 * 4
     }
     const ALIGN: u64 = 16;
 }

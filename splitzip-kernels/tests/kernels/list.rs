@@ -7,11 +7,16 @@ use std::path::Path;
 use syn::{FnArg, ImplItem, Item, Signature, Visibility};
 
 /// What one machine has and the other cannot have.
-const ONLY_GPU: [&str; 1] = ["Program::on_gpu"];
-const ONLY_CPU: [&str; 2] = ["Program::on_cpu", "level"];
+const ONLY_GPU: [&str; 2] = ["Program::on_gpu", "Block::on_gpu"];
+const ONLY_CPU: [&str; 3] = ["Program::on_cpu", "Block::on_cpu", "level"];
 
-/// Public functions of a file, with the types of their arguments where the text has them (macros do not).
-fn functions(file: &str) -> BTreeMap<String, Option<Vec<String>>> {
+/// Public functions of a machine, with the types of their arguments where the text has them (macros do not).
+fn functions(machine: &str) -> BTreeMap<String, Option<Vec<String>>> {
+    let files = [format!("{machine}.rs"), format!("{machine}/block.rs")];
+    files.iter().flat_map(|file| functions_of(file)).collect()
+}
+
+fn functions_of(file: &str) -> BTreeMap<String, Option<Vec<String>>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/arch").join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut found = BTreeMap::new();
@@ -71,7 +76,7 @@ fn made_by(tokens: TokenStream) -> Vec<String> {
 
 #[test]
 fn both_machines_have_the_same_functions() {
-    let (mut gpu, mut cpu) = (functions("nvptx.rs"), functions("cpu.rs"));
+    let (mut gpu, mut cpu) = (functions("nvptx"), functions("cpu"));
     for name in ONLY_GPU {
         assert!(gpu.remove(name).is_some() && !cpu.contains_key(name), "{name} is no exception any more");
     }
@@ -93,7 +98,15 @@ fn both_machines_have_the_same_functions() {
         "only {} functions were found; the files are written in a way this test cannot read",
         gpu.len()
     );
-    for known in ["load128", "even_bytes", "Program::scan", "Shared::load8", "Lanes::get", "select"] {
+    for known in [
+        "load128",
+        "even_bytes",
+        "Program::scan",
+        "Block::each_warp",
+        "Shared::load8",
+        "Lanes::get",
+        "select",
+    ] {
         assert!(gpu.contains_key(known), "{known} was not found");
     }
 }

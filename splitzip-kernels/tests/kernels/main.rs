@@ -2,8 +2,10 @@
 
 mod arguments;
 mod bases;
+mod blocks;
 mod checksum;
 mod dtypes;
+mod elements;
 mod histogram;
 mod list;
 mod pick;

@@ -7,6 +7,7 @@
 use super::tuple;
 use crate::parse::Kernel;
 use crate::parse::member::Member;
+use crate::parse::parameter::Runner;
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
@@ -18,7 +19,16 @@ const LEVEL_2: &str = "avx2,bmi1,bmi2,fma,lzcnt,movbe,popcnt,f16c,avx512f,avx512
 /// What the runs of all members share, and the methods of the arguments.
 pub fn expand(kernel: &Kernel) -> TokenStream {
     let (declared, names, tuple, name) = (kernel.declared(), kernel.names(), kernel.tuple(), &kernel.name);
-    let program = &kernel.program.r#type;
+    let (program, mutable) = (&kernel.program.r#type, kernel.mutable());
+    // A warp alone needs its own memory only; a block has that of all its warps.
+    let on_cpu = match kernel.program.runner {
+        Runner::Warp => quote!(<#program>::on_cpu(index, scratch.0.as_mut_ptr(), LEVEL)),
+        Runner::Block => {
+            let (warps, parameters) = (kernel.warps, quote!(<#tuple as __Parameters>));
+            let bytes = quote!(#parameters::SHARED, #parameters::BLOCK_SHARED);
+            quote!(<#program>::on_cpu(index, scratch.0.as_mut_ptr(), LEVEL, #warps, #bytes))
+        }
+    };
     let arguments = kernel.arguments.iter().enumerate().map(|(number, argument)| {
         let (number, from_raw) = (Literal::usize_unsuffixed(number), argument.as_argument("from_raw"));
         quote!(unsafe { #from_raw(raw.#number) })
@@ -51,8 +61,8 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
         ) {
             let mut scratch = __Scratch([0; BYTES]);
             for index in programs {
-                let program = unsafe { <#program>::on_cpu(index, scratch.0.as_mut_ptr(), LEVEL) };
-                super::#name::<#names LEVEL>(&program, #(#arguments),*);
+                let #mutable program = unsafe { #on_cpu };
+                super::#name::<#names LEVEL>(&#mutable program, #(#arguments),*);
             }
         }
 
@@ -62,13 +72,17 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
 }
 
 /// The run of one member.
-pub fn run(member: &Member) -> TokenStream {
+pub fn run(kernel: &Kernel, member: &Member) -> TokenStream {
     let (tuple, types) = (tuple(member.types()), member.types());
     let types = quote!(#(#types,)*);
+    let shared = match (kernel.program.runner, kernel.warps) {
+        (Runner::Block, warps) => quote!(#warps * <#tuple as __Parameters>::SHARED),
+        (Runner::Warp, _) => quote!(<#tuple as __Parameters>::SHARED),
+    };
     quote! {
         unsafe fn __run(raw: <Self as __Parameters>::Raw, programs: ::core::ops::Range<u64>) {
             const BYTES: usize =
-                (<#tuple as __Parameters>::SHARED + <#tuple as __Parameters>::BLOCK_SHARED) as usize;
+                (#shared + <#tuple as __Parameters>::BLOCK_SHARED) as usize;
             match ::splitzip_kernels::arch::level() {
                 #[cfg(target_arch = "x86_64")]
                 2 => unsafe { __level_2::<#types BYTES>(raw, programs) },

@@ -18,7 +18,7 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
 fn entry(kernel: &Kernel, member: &Member) -> TokenStream {
     let (tuple, types, kernel_name) = (tuple(member.types()), member.types(), &kernel.name);
     let entry = format_ident!("{}", member.entry(&kernel.name));
-    let program = &kernel.program.r#type;
+    let (program, mutable) = (&kernel.program.r#type, kernel.mutable());
     let (warps, threads) = (kernel.warps, kernel.warps * 32);
     let names: Vec<_> =
         (0..kernel.arguments.len()).map(|number| format_ident!("argument_{number}")).collect();
@@ -44,13 +44,13 @@ fn entry(kernel: &Kernel, member: &Member) -> TokenStream {
                     shared = const #warps * <#tuple as __Parameters>::SHARED + <#tuple as __Parameters>::BLOCK_SHARED,
                     options(nomem, nostack, preserves_flags),
                 );
-                let program = <#program>::on_gpu::<
+                let #mutable program = <#program>::on_gpu::<
                     #warps,
                     { <#tuple as __Parameters>::SHARED },
                     { <#tuple as __Parameters>::BLOCK_SHARED },
                 >(zero);
                 super::#kernel_name::<#(#types,)* 0>(
-                    &program,
+                    &#mutable program,
                     #(<#parameters as ::splitzip_kernels::launch::Argument>::from_raw(#names)),*
                 );
             }

@@ -79,7 +79,7 @@ fn implementation(kernel: &Kernel, member: &Member) -> TokenStream {
         let kind = quote!(<<#tuple as __Parameters>::#number as ::splitzip_kernels::launch::Argument>::KIND);
         quote!(::splitzip_kernels::launch::Parameter { name: #name, kind: #kind })
     });
-    let run = super::cpu::run(member);
+    let run = super::cpu::run(kernel, member);
     quote! {
         #[cfg(not(target_arch = "nvptx64"))]
         impl Member for #tuple {

@@ -11,6 +11,7 @@ mod gpu;
 mod member;
 mod parameter;
 
+use crate::parse::parameter::Runner;
 use crate::parse::signature::{self, Function};
 use crate::parse::{Generic, Kernel};
 use proc_macro2::{Ident, Span, TokenStream};
@@ -86,6 +87,14 @@ impl Kernel {
     /// `(D, S,)`: what stands for a member in an `impl`.
     fn tuple(&self) -> TokenStream {
         tuple(self.generics.iter().map(|generic| &generic.name))
+    }
+
+    /// `mut`, where the body may change its first parameter.
+    fn mutable(&self) -> TokenStream {
+        match self.program.runner {
+            Runner::Warp => TokenStream::new(),
+            Runner::Block => quote!(mut),
+        }
     }
 
     /// Name of the kernel as people say it.

@@ -3,7 +3,7 @@
 use super::tuple;
 use crate::parse::Kernel;
 use crate::parse::attribute::Blocks;
-use crate::parse::parameter::Argument;
+use crate::parse::parameter::{Argument, Runner};
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -99,6 +99,14 @@ pub fn arguments(kernel: &Kernel) -> TokenStream {
 }
 
 impl Kernel {
+    /// A warp is a program, unless the whole block is one.
+    fn programs_in_a_block(&self) -> u32 {
+        match self.program.runner {
+            Runner::Warp => self.warps,
+            Runner::Block => 1,
+        }
+    }
+
     /// `where (D, S): Member`, for a kernel that has generics.
     pub(super) fn members_only(&self) -> TokenStream {
         if self.generics.is_empty() {
@@ -128,15 +136,15 @@ fn field(argument: &Argument) -> TokenStream {
 
 fn checks(kernel: &Kernel) -> TokenStream {
     let grid = &kernel.arguments[0];
-    let (grid_name, elements) = (&grid.name, grid.as_grid("elements"));
+    let (grid_name, size) = (&grid.name, grid.as_grid("size"));
     let checks = kernel.arguments.iter().map(|argument| {
         let (name, plain, check) = (&argument.name, argument.plain_name(), argument.as_argument("check"));
-        quote!(#check(&self.#name, #plain, elements)?;)
+        quote!(#check(&self.#name, #plain, size)?;)
     });
     quote! {
         /// Are the arguments fit for the grid? The error names the parameter, what it has and what it needs.
         pub fn check(&self) -> ::core::result::Result<(), ::splitzip_kernels::launch::ArgumentError> {
-            let elements = #elements(&self.#grid_name);
+            let size = #size(&self.#grid_name);
             #(#checks)*
             ::core::result::Result::Ok(())
         }
@@ -146,12 +154,13 @@ fn checks(kernel: &Kernel) -> TokenStream {
 fn launch(kernel: &Kernel) -> TokenStream {
     let grid = &kernel.arguments[0];
     let (grid_name, programs) = (&grid.name, grid.as_grid("programs"));
-    let elements = grid.as_grid("elements");
-    let (tuple, warps, bound) = (kernel.tuple(), u64::from(kernel.warps), kernel.members_only());
+    let size = grid.as_grid("size");
+    let (tuple, bound) = (kernel.tuple(), kernel.members_only());
+    let in_a_block = u64::from(kernel.programs_in_a_block());
     let addresses = kernel.arguments.iter().map(|argument| {
         let (name, plain, check) =
             (&argument.name, argument.plain_name(), argument.as_argument("check_address"));
-        quote!(#check(&self.#name, #plain, elements)?;)
+        quote!(#check(&self.#name, #plain, size)?;)
     });
     let slots = kernel.arguments.iter().map(|argument| {
         let (name, slot) = (&argument.name, argument.as_argument("slot"));
@@ -164,12 +173,12 @@ fn launch(kernel: &Kernel) -> TokenStream {
         #bound
         {
             self.check()?;
-            let elements = #elements(&self.#grid_name);
+            let size = #size(&self.#grid_name);
             #(#addresses)*
             let programs = #programs(&self.#grid_name);
             ::core::result::Result::Ok(::splitzip_kernels::launch::Launch {
                 entry: <#tuple as Member>::ENTRY,
-                blocks: programs.div_ceil(#warps),
+                blocks: programs.div_ceil(#in_a_block),
                 slots: ::splitzip_kernels::launch::Slots::new(&[#(#slots,)* 0]),
             })
         }

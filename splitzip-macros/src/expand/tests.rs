@@ -86,6 +86,19 @@ fn a_kernel_with_blocks_of_its_members() {
 }
 
 #[test]
+fn a_kernel_of_blocks() {
+    snapshot!(pretty(
+        quote!(warps = 8, blocks = 4, shared = 64, block_shared = 32),
+        quote! {
+            /// The maximum of every row.
+            pub fn maximum(block: &mut Block, rows: Rows, values: In<u32>, maxima: Out<u32>) {
+                block.each_warp(|warp| maxima.store(warp, values.load(warp)));
+            }
+        },
+    ));
+}
+
+#[test]
 fn a_fault_keeps_the_function() {
     snapshot!(pretty(
         quote!(warps = 8),

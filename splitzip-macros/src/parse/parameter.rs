@@ -14,6 +14,17 @@ const MOST: usize = 23;
 pub struct Program {
     /// What it refers to.
     pub r#type: Type,
+    /// Who runs the body.
+    pub runner: Runner,
+}
+
+/// Who runs the body of a kernel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Runner {
+    /// Every warp alone: `program: &Program`.
+    Warp,
+    /// The warps of a block together: `block: &mut Block`.
+    Block,
 }
 
 /// Any other parameter.
@@ -60,7 +71,8 @@ pub fn parameters(signature: &Signature) -> Result<(Program, Vec<Argument>)> {
         Some(FnArg::Typed(first)) => program(first),
         None => Err(Error::new_spanned(
             &signature.ident,
-            "the first parameter of a kernel is its program: write `program: &Program`, and the grid behind it",
+            "the first parameter of a kernel is its program: write `program: &Program`, or `block: &mut Block` where several warps \
+             work together, and the grid behind it",
         )),
     };
     let program = faults.note(program);
@@ -94,38 +106,60 @@ pub fn parameters(signature: &Signature) -> Result<(Program, Vec<Argument>)> {
 
 fn program(parameter: &PatType) -> Result<Program> {
     refuse_attributes(parameter)?;
-    let is_program = |r#type: &Type| match plain(r#type) {
-        Type::Path(path) => {
-            path.qself.is_none()
-                && path
-                    .path
-                    .segments
-                    .last()
-                    .is_some_and(|last| last.ident == "Program" && last.arguments.is_none())
-        }
-        _ => false,
-    };
     match plain(&parameter.ty) {
-        Type::Reference(reference) if is_program(&reference.elem) => {
-            if reference.mutability.is_some() || reference.lifetime.is_some() {
-                return Err(Error::new_spanned(
-                    reference,
-                    "a kernel borrows its program, and nothing more: write `program: &Program`",
-                ));
+        Type::Reference(reference) => {
+            let Some(runner) = runner(&reference.elem) else { return Err(no_program(parameter)) };
+            let is_mut = reference.mutability.is_some();
+            if reference.lifetime.is_some() || is_mut != (runner == Runner::Block) {
+                let sentence = match runner {
+                    Runner::Warp => {
+                        "a kernel borrows its program, and nothing more: write `program: &Program`"
+                    }
+                    Runner::Block => {
+                        "a kernel has its block to itself, so that no warp meets a barrier of another one: write `block: &mut \
+                         Block`"
+                    }
+                };
+                return Err(Error::new_spanned(reference, sentence));
             }
             check_paths(reference.elem.to_token_stream())?;
             plain_name(parameter)?;
-            Ok(Program { r#type: (*reference.elem).clone() })
+            Ok(Program { r#type: (*reference.elem).clone(), runner })
         }
-        r#type if is_program(r#type) => Err(Error::new_spanned(
-            r#type,
-            "a kernel borrows its program, which belongs to the machine: write `program: &Program`",
-        )),
-        _ => Err(Error::new_spanned(
-            parameter,
-            "the first parameter of a kernel is its program: write `program: &Program` in front of this one",
-        )),
+        r#type => match runner(r#type) {
+            Some(Runner::Warp) => Err(Error::new_spanned(
+                r#type,
+                "a kernel borrows its program, which belongs to the machine: write `program: &Program`",
+            )),
+            Some(Runner::Block) => Err(Error::new_spanned(
+                r#type,
+                "a kernel borrows its block, which belongs to the machine: write `block: &mut Block`",
+            )),
+            None => Err(no_program(parameter)),
+        },
     }
+}
+
+/// By the name of the type; what stands in front of it does not matter.
+fn runner(r#type: &Type) -> Option<Runner> {
+    let Type::Path(path) = plain(r#type) else { return None };
+    let last = path.path.segments.last()?;
+    if path.qself.is_some() || !last.arguments.is_none() {
+        return None;
+    }
+    match last.ident.to_string().as_str() {
+        "Program" => Some(Runner::Warp),
+        "Block" => Some(Runner::Block),
+        _ => None,
+    }
+}
+
+fn no_program(parameter: &PatType) -> Error {
+    Error::new_spanned(
+        parameter,
+        "the first parameter of a kernel is its program: write `program: &Program` in front of this one, or `block: &mut Block` \
+         where several warps work together",
+    )
 }
 
 fn argument(parameter: &PatType) -> Result<Argument> {

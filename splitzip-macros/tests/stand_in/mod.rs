@@ -10,7 +10,7 @@ pub mod prelude {
     pub use super::dtype::{self, Bf16, Dtype, E4m3};
     pub use super::launch::{self, Chunks};
     pub use super::scheme::{self, Scheme, W3, W4};
-    pub use super::tile::{In, Out, Program};
+    pub use super::tile::{Block, In, Out, Program};
     pub use splitzip_macros::kernel;
 }
 
@@ -110,6 +110,30 @@ pub mod tile {
         }
     }
 
+    pub struct Block {
+        pub index: u64,
+        pub memory: *mut u8,
+        pub level: u32,
+        pub warps: u32,
+        pub shared: u32,
+        pub block_shared: u32,
+    }
+
+    impl Block {
+        /// # Safety
+        /// As in the real one.
+        pub unsafe fn on_cpu(
+            index: u64,
+            memory: *mut u8,
+            level: u32,
+            warps: u32,
+            shared: u32,
+            block_shared: u32,
+        ) -> Self {
+            Block { index, memory, level, warps, shared, block_shared }
+        }
+    }
+
     #[derive(Clone, Copy)]
     pub struct In<T>(pub(crate) *const u8, pub(crate) PhantomData<T>);
     #[derive(Clone, Copy)]
@@ -162,6 +186,10 @@ pub mod launch {
         pub blocks: u64,
         pub slots: Slots,
     }
+    #[derive(Clone, Copy)]
+    pub struct Size {
+        pub elements: u64,
+    }
     #[derive(Debug)]
     pub struct Slots(pub Vec<u64>);
     impl Slots {
@@ -190,8 +218,8 @@ pub mod launch {
         unsafe fn from_raw(raw: Self::Raw) -> Self;
         fn slot(host: &Self::Host<'_>) -> u64;
         fn raw(host: &Self::Host<'_>) -> Self::Raw;
-        fn check(host: &Self::Host<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError>;
-        fn check_address(_: &Self::Host<'_>, _: &'static str, _: u64) -> Result<(), ArgumentError> {
+        fn check(host: &Self::Host<'_>, name: &'static str, size: Size) -> Result<(), ArgumentError>;
+        fn check_address(_: &Self::Host<'_>, _: &'static str, _: Size) -> Result<(), ArgumentError> {
             Ok(())
         }
     }
@@ -203,6 +231,9 @@ pub mod launch {
     pub trait Grid: Argument {
         fn programs(host: &Self::Host<'_>) -> u64;
         fn elements(host: &Self::Host<'_>) -> u64;
+        fn size(host: &Self::Host<'_>) -> Size {
+            Size { elements: Self::elements(host) }
+        }
     }
 
     pub struct Source<'a>(u64, u64, PhantomData<&'a [u8]>);
@@ -233,8 +264,8 @@ pub mod launch {
         fn raw(host: &Source<'_>) -> *const u8 {
             host.0 as usize as *const u8
         }
-        fn check(host: &Source<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
-            fits(name, host.1, elements)
+        fn check(host: &Source<'_>, name: &'static str, size: Size) -> Result<(), ArgumentError> {
+            fits(name, host.1, size.elements)
         }
     }
     impl<T: Copy> Argument for Out<T> {
@@ -250,8 +281,8 @@ pub mod launch {
         fn raw(host: &Target<'_>) -> *mut u8 {
             host.0 as usize as *mut u8
         }
-        fn check(host: &Target<'_>, name: &'static str, elements: u64) -> Result<(), ArgumentError> {
-            fits(name, host.1, elements)
+        fn check(host: &Target<'_>, name: &'static str, size: Size) -> Result<(), ArgumentError> {
+            fits(name, host.1, size.elements)
         }
     }
     impl Argument for u32 {
@@ -267,7 +298,7 @@ pub mod launch {
         fn raw(host: &u32) -> u32 {
             *host
         }
-        fn check(_: &u32, _: &'static str, _: u64) -> Result<(), ArgumentError> {
+        fn check(_: &u32, _: &'static str, _: Size) -> Result<(), ArgumentError> {
             Ok(())
         }
     }
@@ -290,7 +321,7 @@ pub mod launch {
         fn raw(host: &Chunks) -> u64 {
             host.elements
         }
-        fn check(_: &Chunks, _: &'static str, _: u64) -> Result<(), ArgumentError> {
+        fn check(_: &Chunks, _: &'static str, _: Size) -> Result<(), ArgumentError> {
             Ok(())
         }
     }
