@@ -267,6 +267,8 @@ pub(crate) fn check_address<T: Extent>(
 /// Implements [`Argument`] for types that are a pointer: `source` or `target`, generics, type, how to make one.
 macro_rules! memory_arguments {
     ($(source [$($generics:tt)*] $type:ty = $make:expr;)*) => { $(
+        // SAFETY: never used: see `MemoryInsideALane`.
+        unsafe impl<$($generics)*> Sync for $type where for<'a> $crate::tile::AnyMemory<'a>: $crate::tile::MemoryInsideALane {}
         impl<$($generics)*> Argument for $type {
             type Raw = *const u8;
             type Host<'a> = Source<'a>;
@@ -284,6 +286,8 @@ macro_rules! memory_arguments {
         }
     )* };
     ($(target [$($generics:tt)*] $type:ty = $make:expr;)*) => { $(
+        // SAFETY: never used: see `MemoryInsideALane`.
+        unsafe impl<$($generics)*> Sync for $type where for<'a> $crate::tile::AnyMemory<'a>: $crate::tile::MemoryInsideALane {}
         impl<$($generics)*> Argument for $type {
             type Raw = *mut u8;
             type Host<'a> = Target<'a>;

@@ -89,8 +89,11 @@
 //!
 //! **Memory.** `warps` x `shared` + `block_shared` is at most 48 KiB for every member.
 //!
-//! Two rules more belong to the types, not to the attribute: an argument implements `splitzip_kernels::launch::Argument`, a grid
-//! `splitzip_kernels::launch::Grid`.
+//! **Types.** The rest belongs to the types, not to the attribute: an argument implements `splitzip_kernels::launch::Argument`, a grid
+//! `splitzip_kernels::launch::Grid`; a lane holds words; a tile, the program and memory stay out of the closure of `map`.
+//!
+//! The page below has all rules with their answers. It is made from the cases, and a test compares both with the sentences in the sources.
+#![doc = include_str!("../MESSAGES.md")]
 
 mod expand;
 mod parse;
