@@ -234,6 +234,13 @@ pub trait Grid: Argument {
     fn elements(host: &Self::Host<'_>) -> u64;
 }
 
+/// What to do with a member of a kernel that is known by its names: see `on_member` in the module of a kernel. `M` is the member, `(Bf16, W4)`
+/// for example. An implementation for all `(D, S)` serves every kernel, and a member that is added to the lists needs no line anywhere else.
+pub trait OnMember<M, R> {
+    /// Does it.
+    fn on_member(self) -> R;
+}
+
 /// What a parameter that is memory needs: see [`memory_arguments`].
 pub trait Extent {
     /// Bytes that the kernel may touch in a tensor of so many elements.

@@ -36,6 +36,7 @@
 //! | `encode::Member` | implemented for what the kernel is made for: `(Bf16, W4)`, `(Bf16,)` with one list, `()` without |
 //! | `encode::Member::ENTRY` | description of one entry: name, parameters, warps, blocks, shared memory |
 //! | `encode::ENTRIES` | all of them, in the order of the lists |
+//! | `encode::on_member("bf16", "w4", f)` | from names to types: does what `f` says for that member, if there is one |
 //!
 //! For `nvptx64` there is instead an entry for each member: `encode_bf16_w4`, an unmangled `extern "ptx-kernel"` function with
 //! the raw arguments in order and one more, `zero: u32`, for which a launch passes 0. Launch bounds are no matter of Rust,

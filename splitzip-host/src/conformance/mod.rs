@@ -34,8 +34,8 @@ impl fmt::Display for Member {
 /// All members that make sense and code something: 27 of them.
 pub fn members() -> Vec<Member> {
     let mut members = Vec::new();
-    for dtype in Dtype::FLOATS {
-        for scheme in Scheme::CODED.into_iter().filter(|scheme| scheme.check(dtype).is_ok()) {
+    for dtype in Dtype::floats() {
+        for scheme in Scheme::coded().filter(|scheme| scheme.check(dtype).is_ok()) {
             for bases in Bases::ALL {
                 if bases == Bases::Chunk || scheme.has_window() {
                     members.push(Member { dtype, scheme, bases });

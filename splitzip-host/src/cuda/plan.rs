@@ -67,12 +67,12 @@ impl EncodePlan {
         for number in 0..layout.tensors.len() {
             let steps =
                 Steps { layout: &layout, number, frame: 0, workspace: 0, places, elements: 0, table: 0 };
-            functions.load(cuda, &*steps.checksum())?;
+            functions.load(cuda, &*steps.checksum()?)?;
             if steps.tensor().scheme != Scheme::Stored {
-                functions.load(cuda, &*steps.histogram(0, 0))?;
+                functions.load(cuda, &*steps.histogram(0, 0)?)?;
                 functions.load(cuda, &steps.pick())?;
-                functions.load(cuda, &*steps.bases())?;
-                functions.load(cuda, &*steps.encode())?;
+                functions.load(cuda, &*steps.bases()?)?;
+                functions.load(cuda, &*steps.encode()?)?;
                 functions.load(cuda, &steps.place())?;
             }
         }
@@ -198,26 +198,26 @@ impl EncodePlan {
                 copy(steps.end_address(), steps.start_address(), 8, stream)?;
                 if steps.wants_checksum() {
                     // Of the copy: an odd last byte has a zero byte behind it there.
-                    run(&*Steps { elements: at, ..steps }.checksum())?;
+                    run(&*Steps { elements: at, ..steps }.checksum()?)?;
                 }
                 return Ok(());
             }
             clear(steps.workspace + steps.places.counts_at, Workspace::zeroed(tensor) as usize, stream)?;
             if self.automatic[steps.number] {
                 let samples = tensor.chunks.min(SAMPLED_CHUNKS);
-                run(&*steps.histogram(samples, samples))?;
+                run(&*steps.histogram(samples, samples)?)?;
                 run(&steps.pick())?;
             }
             if tensor.elements == 0 {
                 return copy(steps.end_address(), steps.start_address(), 8, stream);
             }
             if tensor.bases == Bases::Channel {
-                run(&*steps.bases())?;
+                run(&*steps.bases()?)?;
             }
-            run(&*steps.encode())?;
+            run(&*steps.encode()?)?;
             run(&steps.place())?;
             if steps.wants_checksum() {
-                run(&*steps.checksum())?;
+                run(&*steps.checksum()?)?;
             }
         }
         Ok(())
@@ -241,9 +241,9 @@ impl DecodePlan {
             let places = Workspace::tail_only();
             let steps =
                 Steps { layout: &layout, number, frame: 0, workspace: 0, places, elements: 0, table: 0 };
-            functions.load(cuda, &*steps.checksum())?;
+            functions.load(cuda, &*steps.checksum()?)?;
             if steps.tensor().scheme != Scheme::Stored {
-                functions.load(cuda, &*steps.decode(0, 0))?;
+                functions.load(cuda, &*steps.decode(0, 0)?)?;
             }
         }
         Ok(DecodePlan { cuda: cuda.clone(), layout, functions })
@@ -307,14 +307,14 @@ impl DecodePlan {
                 if tensor.scheme == Scheme::Stored {
                     copy(elements, frame + tensor.planes[0].at, tensor.bytes as usize, stream)?;
                 } else if tensor.elements != 0 {
-                    self.functions.launch(&*steps.decode(words, status), stream)?;
+                    self.functions.launch(&*steps.decode(words, status)?, stream)?;
                 }
                 if sums != 0 && tensor.bytes != 0 {
                     // A stored tensor is read in the frame: an odd last byte has a zero byte behind it there.
                     let stored = tensor.scheme == Scheme::Stored;
                     let elements = if stored { frame + tensor.planes[0].at } else { elements };
                     let sum = sums + 8 * number as u64;
-                    let checksum = Steps { elements, ..steps }.checksum_to(sum, false);
+                    let checksum = Steps { elements, ..steps }.checksum_to(sum, false)?;
                     self.functions.launch(&*checksum, stream)?;
                 }
             }

@@ -77,7 +77,7 @@ pub fn schemes_of(executor: &dyn Executor, dtype: Dtype) -> Vec<Scheme> {
             Err(Error::Unsupported { .. })
         )
     };
-    Scheme::ALL.into_iter().filter(has).collect()
+    Scheme::ALL.iter().copied().filter(has).collect()
 }
 
 /// Compresses a safetensors file. The same input and options give the same bytes on every executor.

@@ -15,7 +15,7 @@ mod window;
 pub use ladder::Ladder;
 pub use shape::{Coded, Shape};
 pub use w4::{ESCAPE, W4, W4Table, encode_table};
-pub use window::{Base, Given, Window, low_of};
+pub use window::{Base, Given, ValuePlanes, Window, low_of};
 
 /// `w3` with a base per chunk.
 pub type W3 = Window<w3::W3, false>;
@@ -47,6 +47,8 @@ pub trait Scheme: Copy + 'static {
     const PACKED: bool;
     /// Does every channel have its own base?
     const CHANNELS: bool;
+    /// The value of the mean exponent in the window, and how many values have a code; nothing for a scheme without a window.
+    const WINDOW: [u32; 2] = [0, 0];
     /// Bytes of memory that encoding takes a program.
     const ENCODE_SHARED: u32;
     /// Bytes of memory that decoding takes a program.
