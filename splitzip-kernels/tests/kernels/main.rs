@@ -5,6 +5,7 @@ mod bases;
 mod checksum;
 mod dtypes;
 mod histogram;
+mod language;
 mod list;
 mod pick;
 mod place;
