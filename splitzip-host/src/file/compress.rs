@@ -62,7 +62,8 @@ impl Options {
             ));
         }
         if let Some(dtype) = self.dtype.filter(|dtype| !dtype.is_float()) {
-            return refuse(format!("{dtype} is no float format; use bf16, fp16, e4m3 or e5m2"));
+            let floats = Dtype::floats().map(Dtype::name).collect::<Vec<_>>().join(", ");
+            return refuse(format!("{dtype} is no float format; use one of {floats}"));
         }
         Ok(())
     }
