@@ -1,8 +1,9 @@
 //! Recipes of CONTRIBUTING.md that are kept as patches, so that they cannot rot: each is applied to a copy of the repository, which is
 //! then built and tested.
 //!
-//! The copy lies in `target/recipes/`; it shares the target folder, so that only what the patch changes is compiled, and without
-//! optimisation, which is most of the time.
+//! The copy lies in `target/recipes/`; it shares the target folder, so that no dependency is compiled again, and is compiled without
+//! optimisation, which is most of the time. It has a version of its own: cargo tells packages apart by their names, versions and places in the
+//! workspace, and would take those of the copy for those of the repository.
 
 use crate::{cargo, root, run};
 use diffy::Patch;
@@ -152,6 +153,11 @@ fn synchronise(from: &Path, to: &Path, below: &Path, patched: &[(PathBuf, String
         }
         let contents = match patched.iter().find(|(other, _)| other == path) {
             Some((_, text)) => text.clone().into_bytes(),
+            None if path.as_os_str() == "Cargo.toml" => {
+                other_version(&fs::read_to_string(from.join(path))?).into_bytes()
+            }
+            // Cargo has changed the versions in the copy, and does so again.
+            None if path.as_os_str() == "Cargo.lock" && to.join(path).exists() => continue,
             None => fs::read(from.join(path))?,
         };
         if fs::read(to.join(path)).ok().as_ref() != Some(&contents) {
@@ -166,6 +172,17 @@ fn synchronise(from: &Path, to: &Path, below: &Path, patched: &[(PathBuf, String
         }
     }
     Ok(())
+}
+
+/// The manifest of the workspace with a version that the repository never has, and that its requirements allow.
+fn other_version(manifest: &str) -> String {
+    let lines = manifest.lines().map(|line| {
+        match line.strip_prefix("version = ").and_then(|of| of.rsplit_once('.')) {
+            Some((start, _)) => format!("version = {start}.999\"\n"),
+            None => format!("{line}\n"),
+        }
+    });
+    lines.collect()
 }
 
 /// What is in a folder, in order, without what git does not keep.
@@ -191,6 +208,10 @@ fn patch_of(copy: &Path) -> io::Result<String> {
 fn differences(copy: &Path, below: &Path, text: &mut String) -> io::Result<()> {
     for name in names(&copy.join(below))? {
         let path = below.join(name);
+        // These have another version; a recipe does not change them.
+        if path.as_os_str() == "Cargo.toml" || path.as_os_str() == "Cargo.lock" {
+            continue;
+        }
         if copy.join(&path).is_dir() {
             differences(copy, &path, text)?;
             continue;
