@@ -50,6 +50,9 @@ pub fn members() -> Vec<Member> {
 pub fn check(executor: &dyn Executor) {
     for member in conformance::members() {
         let expected = MEMBERS.contains(&member.to_string().as_str());
-        assert_eq!(has(executor, member), Ok(expected), "{}: {member}", executor.name());
+        let found = has(executor, member).unwrap_or_else(|error| panic!("{error}"));
+        let name = executor.name();
+        assert!(expected || !found, "{name} has {member}: add it to the list in tests/support/members.rs");
+        assert!(found || !expected, "{name} has no {member}, which is in the list of tests/support/members.rs");
     }
 }
