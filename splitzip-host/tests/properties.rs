@@ -15,7 +15,7 @@ fn bound(spec: &FrameSpec) -> u64 {
     let tensor = |of: &TensorSpec| {
         let elements = of.elements().unwrap();
         let bytes = elements * of.dtype.bytes() as u64;
-        let chunk_bytes = if matches!(of.dtype, Dtype::E4m3 | Dtype::E5m2) { 1024 } else { 2048 };
+        let chunk_bytes = if of.dtype.is_float() { 1024 * of.dtype.bytes() as u64 } else { 2048 };
         let chunks = bytes.div_ceil(chunk_bytes);
         let groups = chunks.div_ceil(16);
         let checksums = if spec.flags.chunk_checksums { 4 * chunks } else { 0 };
@@ -124,7 +124,7 @@ proptest! {
     #[test]
     fn both_checksums_of_a_chunk_agree(bytes in prop::collection::vec(any::<u8>(), 0..2100)) {
         for dtype in Dtype::ALL.iter().copied() {
-            let size = if matches!(dtype, Dtype::E4m3 | Dtype::E5m2) { 1024 } else { 2048 };
+            let size = if dtype.is_float() { 1024 * dtype.bytes() } else { 2048 };
             let bytes = &bytes[..bytes.len().min(size)];
             prop_assert_eq!(chunk_checksum(dtype, bytes), chunk_checksum_naive(dtype, bytes));
         }

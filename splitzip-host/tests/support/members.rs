@@ -53,6 +53,9 @@ pub fn check(executor: &dyn Executor) {
         let found = has(executor, member).unwrap_or_else(|error| panic!("{error}"));
         let name = executor.name();
         assert!(expected || !found, "{name} has {member}: add it to the list in tests/support/members.rs");
-        assert!(found || !expected, "{name} has no {member}, which is in the list of tests/support/members.rs");
+        assert!(
+            found || !expected,
+            "{name} has no {member}, which is in the list of tests/support/members.rs"
+        );
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Two families: [`W4`] looks exponents up in a calibrated codebook, [`Window`] codes their distance to the low end of a window that
 //! each chunk (or each channel) finds for itself. To add a window scheme: a [`Ladder`] like `w2x3.rs`, its two names here, and its names
-//! in the `scheme = [..]` lists of the kernels.
+//! in the `scheme = [..]` lists of the kernels; `CONTRIBUTING.md` has every step, `docs/recipes/w5.patch` a whole example.
 
 mod ladder;
 mod shape;
