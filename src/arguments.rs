@@ -3,7 +3,7 @@
 use crate::device::DeviceChoice;
 use clap::{Args, Parser, Subcommand};
 use splitzip_host::file::Options;
-use splitzip_host::{BasesChoice, Dtype, SchemeChoice};
+use splitzip_host::{BasesChoice, Dtype, Scheme, SchemeChoice};
 use std::path::PathBuf;
 
 /// Lossless compression of LLM KV caches.
@@ -127,12 +127,9 @@ pub struct Devices {
 
 #[derive(Debug, Args)]
 pub struct CodingArguments {
-    /// How exponents are coded: auto (the smallest for every tensor), stored, w4, w3, w2x3 or w2x2x3 [default: w2x3].
-    #[arg(long)]
+    #[arg(long, help = scheme_help())]
     pub scheme: Option<SchemeChoice>,
-    /// Whose mean places the window of w3, w2x3 and w2x2x3: chunk, channel (where a tensor can), or auto (the smaller for every
-    /// tensor) [default: auto].
-    #[arg(long)]
+    #[arg(long, help = bases_help())]
     pub bases: Option<BasesChoice>,
     #[command(flatten)]
     pub dtype: DtypeArguments,
@@ -158,17 +155,47 @@ impl CodingArguments {
 
 #[derive(Debug, Args)]
 pub struct DtypeArguments {
-    /// Treat U8, I8 and F8 tensors as e4m3 or e5m2, or U16, I16, F16 and BF16 tensors as bf16 or fp16. Tensors of other
-    /// dtypes are left alone.
-    #[arg(long, value_parser = float)]
+    #[arg(long, value_parser = float, help = dtype_help())]
     pub dtype: Option<Dtype>,
+}
+
+/// `w3, w2x3 and w2x2x3`.
+fn listed<'a>(names: impl Iterator<Item = &'a str>, last: &str) -> String {
+    let names: Vec<&str> = names.collect();
+    match names.split_last() {
+        Some((end, rest)) if !rest.is_empty() => format!("{} {last} {end}", rest.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+fn scheme_help() -> String {
+    let names = listed(Scheme::ALL.iter().map(|scheme| scheme.name()), "or");
+    let default = Options::default().scheme;
+    format!("How exponents are coded: auto (the smallest for every tensor), {names} [default: {default}]")
+}
+
+fn bases_help() -> String {
+    let names = listed(Scheme::coded().filter(|scheme| scheme.has_window()).map(Scheme::name), "and");
+    format!(
+        "Whose mean places the window of {names}: chunk, channel (where a tensor can), or auto (the smaller for every \
+         tensor) [default: auto]"
+    )
+}
+
+fn dtype_help() -> String {
+    let of = |bytes| listed(Dtype::floats().filter(|dtype| dtype.bytes() == bytes).map(Dtype::name), "or");
+    format!(
+        "Treat U8, I8 and F8 tensors as {}, or U16, I16, F16 and BF16 tensors as {}. Tensors of other dtypes are left alone",
+        of(1),
+        of(2)
+    )
 }
 
 /// A dtype that is coded; `bytes` is none.
 fn float(text: &str) -> Result<Dtype, String> {
-    let found = Dtype::FLOATS.into_iter().find(|dtype| dtype.name() == text);
+    let found = Dtype::floats().find(|dtype| dtype.name() == text);
     found.ok_or_else(|| {
-        let names = Dtype::FLOATS.map(Dtype::name).join(", ");
+        let names = Dtype::floats().map(Dtype::name).collect::<Vec<_>>().join(", ");
         format!("there is no float format {text:?}; it must be one of {names}")
     })
 }

@@ -20,12 +20,12 @@ fn main() {
         let cell = |scheme, channel| {
             ratio(tensors, scheme, channel).map_or("-".to_owned(), |ratio| format!("{ratio:.4}"))
         };
-        let chunk = Scheme::CODED.map(|scheme| cell(scheme, "none")).join(" | ");
+        let chunk = Scheme::coded().map(|scheme| cell(scheme, "none")).collect::<Vec<_>>().join(" | ");
         println!("| {name} | {chunk} | {} |", WINDOWS.map(|scheme| cell(scheme, "k")).join(" | "));
     };
     println!("| | w4 | w3 | w2x3 | w2x2x3 | w3, K channel | w2x3, K channel | w2x2x3, K channel |");
     println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
-    for dtype in Dtype::FLOATS {
+    for dtype in Dtype::floats() {
         row(dtype.name(), &plain.iter().map(|tensor| cast(tensor, dtype)).collect::<Vec<_>>());
     }
     let shares = [5, 10, 20, 50, 125, 250, 700].map(Zeros::Share);

@@ -53,8 +53,8 @@ impl Cpu {
     /// The codebook of a sample, counted by the kernel.
     fn sampled_codebook(&self, steps: Steps<'_>, workspace: &mut Memory) -> Result<Codebook> {
         let tensor = steps.tensor();
-        let histogram =
-            Steps { workspace: workspace.address(), ..steps }.histogram(tensor.chunks.min(SAMPLED_CHUNKS), 1);
+        let histogram = Steps { workspace: workspace.address(), ..steps }
+            .histogram(tensor.chunks.min(SAMPLED_CHUNKS), 1)?;
         histogram.check()?;
         // SAFETY: checked; the workspace and the input are as long as the layout says.
         unsafe { histogram.run(0..1) };
@@ -68,12 +68,12 @@ impl Cpu {
     fn encode_coded(&self, steps: Steps<'_>) -> Result<()> {
         let tensor = steps.tensor();
         if tensor.bases == Bases::Channel {
-            let bases = steps.bases();
+            let bases = steps.bases()?;
             bases.check()?;
             // SAFETY: as below.
             pieces(tensor.groups, GROUP_PIECE, |groups| unsafe { bases.run(groups) });
         }
-        let (encode, place) = (steps.encode(), steps.place());
+        let (encode, place) = (steps.encode()?, steps.place());
         encode.check()?;
         place.check()?;
         // SAFETY: checked; the frame, the workspace and the input are as long as the layout says; chunks are disjoint.
@@ -85,7 +85,7 @@ impl Cpu {
 
     fn tensor_checksum(&self, steps: Steps<'_>, keep: bool) -> Result<u64> {
         let mut sum = [0u64; 1];
-        let checksum = steps.checksum_to(sum.as_mut_ptr() as u64, keep);
+        let checksum = steps.checksum_to(sum.as_mut_ptr() as u64, keep)?;
         checksum.check()?;
         // SAFETY: checked; additions to the sum are atomic, checksums of chunks disjoint.
         pieces(steps.tensor().chunks, PIECE, |chunks| unsafe { checksum.run(chunks) });
@@ -309,7 +309,7 @@ impl Cpu {
             elements: (output.as_mut_ptr() as u64).wrapping_sub(chunks.start * tensor.chunk_bytes()),
             table: 0,
         };
-        let decode = steps.decode(frame.words(), status.as_mut_ptr() as u64);
+        let decode = steps.decode(frame.words(), status.as_mut_ptr() as u64)?;
         decode.check()?;
         // SAFETY: the frame was checked against its layout; only chunks of the range are run, and they lie in the output.
         pieces(chunks.end - chunks.start, PIECE, |piece| unsafe {
@@ -365,7 +365,7 @@ fn count(dtype: Dtype, bytes: &[u8]) -> Result<Vec<u64>> {
         counts: counts.as_mut_ptr() as u64,
         tail: tail.address(),
     }
-    .step(dtype);
+    .step(dtype)?;
     step.check()?;
     // SAFETY: checked; all memory outlives the run.
     unsafe { step.run(0..1) };

@@ -6,61 +6,72 @@ use crate::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// The type of the elements of a tensor.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Dtype {
+/// One row a dtype: id in a frame, name, bits of an element, bits of its exponent (0 for what is no float).
+macro_rules! dtypes {
+    ($($(#[$doc:meta])* $dtype:ident = $id:literal, $name:literal, $bits:literal, $exponent_bits:literal;)*) => {
+        /// The type of the elements of a tensor.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        pub enum Dtype {
+            $($(#[$doc])* $dtype,)*
+        }
+
+        impl Dtype {
+            /// All dtypes, in the order of their ids.
+            pub const ALL: &[Dtype] = &[$(Dtype::$dtype),*];
+
+            const fn row(self) -> &'static Row {
+                match self {
+                    $(Dtype::$dtype => &Row { id: $id, name: $name, bits: $bits, exponent_bits: $exponent_bits },)*
+                }
+            }
+        }
+    };
+}
+dtypes! {
     /// No float: 8 bits an element, stored as they are.
-    Bytes,
+    Bytes = 0, "bytes", 8, 0;
     /// bfloat16: 8 exponent bits, 7 mantissa bits.
-    Bf16,
+    Bf16 = 1, "bf16", 16, 8;
     /// IEEE half precision: 5 exponent bits, 10 mantissa bits.
-    Fp16,
+    Fp16 = 2, "fp16", 16, 5;
     /// 8-bit float (the `fn` form): 4 exponent bits, 3 mantissa bits.
-    E4m3,
+    E4m3 = 3, "e4m3", 8, 4;
     /// 8-bit float: 5 exponent bits, 2 mantissa bits.
-    E5m2,
+    E5m2 = 4, "e5m2", 8, 5;
+}
+
+struct Row {
+    id: u8,
+    name: &'static str,
+    bits: u32,
+    exponent_bits: u32,
 }
 
 impl Dtype {
-    /// All dtypes, in the order of their ids.
-    pub const ALL: [Dtype; 5] = [Dtype::Bytes, Dtype::Bf16, Dtype::Fp16, Dtype::E4m3, Dtype::E5m2];
-    /// The dtypes that are floats: those that a scheme can code.
-    pub const FLOATS: [Dtype; 4] = [Dtype::Bf16, Dtype::Fp16, Dtype::E4m3, Dtype::E5m2];
+    /// The dtypes that are floats, those that a scheme can code, in the order of their ids.
+    pub fn floats() -> impl Iterator<Item = Dtype> {
+        Dtype::ALL.iter().copied().filter(|dtype| dtype.is_float())
+    }
 
     /// The id in a frame.
     pub const fn id(self) -> u8 {
-        match self {
-            Dtype::Bytes => 0,
-            Dtype::Bf16 => 1,
-            Dtype::Fp16 => 2,
-            Dtype::E4m3 => 3,
-            Dtype::E5m2 => 4,
-        }
+        self.row().id
     }
 
     /// The dtype with this id in a frame, if there is one.
     pub fn from_id(id: u8) -> Option<Dtype> {
-        Dtype::ALL.into_iter().find(|dtype| dtype.id() == id)
+        Dtype::ALL.iter().copied().find(|dtype| dtype.id() == id)
     }
 
     /// The name, as in entry names and on the command line: `bf16`.
     pub const fn name(self) -> &'static str {
-        match self {
-            Dtype::Bytes => "bytes",
-            Dtype::Bf16 => "bf16",
-            Dtype::Fp16 => "fp16",
-            Dtype::E4m3 => "e4m3",
-            Dtype::E5m2 => "e5m2",
-        }
+        self.row().name
     }
 
     /// Bits of an element.
     pub const fn bits(self) -> u32 {
-        match self {
-            Dtype::Bf16 | Dtype::Fp16 => 16,
-            Dtype::Bytes | Dtype::E4m3 | Dtype::E5m2 => 8,
-        }
+        self.row().bits
     }
 
     /// Bytes of an element.
@@ -70,12 +81,7 @@ impl Dtype {
 
     /// Bits of the exponent; 0 for [`Dtype::Bytes`].
     pub const fn exponent_bits(self) -> u32 {
-        match self {
-            Dtype::Bytes => 0,
-            Dtype::Bf16 => 8,
-            Dtype::Fp16 | Dtype::E5m2 => 5,
-            Dtype::E4m3 => 4,
-        }
+        self.row().exponent_bits
     }
 
     /// Bits of the mantissa, those below the exponent; 0 for [`Dtype::Bytes`].
@@ -146,7 +152,10 @@ impl FromStr for Dtype {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Dtype> {
-        let found = Dtype::ALL.into_iter().find(|dtype| dtype.name() == text);
-        found.ok_or_else(|| Error::unknown_name("dtype", text, Dtype::ALL.map(Dtype::name)))
+        let found = Dtype::ALL.iter().copied().find(|dtype| dtype.name() == text);
+        found.ok_or_else(|| {
+            let names: Vec<&str> = Dtype::ALL.iter().map(|dtype| dtype.name()).collect();
+            Error::unknown_name("dtype", text, &names)
+        })
     }
 }

@@ -212,7 +212,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn unknown_name<const N: usize>(what: &'static str, given: &str, allowed: [&str; N]) -> Error {
+    pub(crate) fn unknown_name(what: &'static str, given: &str, allowed: &[&str]) -> Error {
         Error::UnknownName { what, given: given.to_owned(), allowed: allowed.join(", ") }
     }
 

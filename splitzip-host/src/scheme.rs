@@ -5,90 +5,107 @@ use crate::{Dtype, Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// How the exponents of a tensor are coded.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Scheme {
+/// One row a scheme: id in a frame, name, bits of a first-level code, bits of the codes behind it, how it finds its codes.
+macro_rules! schemes {
+    ($($(#[$doc:meta])* $scheme:ident = $id:literal, $name:literal, $code_bits:literal, $more_levels:expr, $family:ident;)*) => {
+        /// How the exponents of a tensor are coded.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        pub enum Scheme {
+            $($(#[$doc])* $scheme,)*
+        }
+
+        impl Scheme {
+            /// All schemes, in the order of their ids.
+            pub const ALL: &[Scheme] = &[$(Scheme::$scheme),*];
+
+            const fn row(self) -> &'static Row {
+                match self {
+                    $(Scheme::$scheme => &Row {
+                        id: $id, name: $name, code_bits: $code_bits, more_levels: &$more_levels, family: Family::$family,
+                    },)*
+                }
+            }
+        }
+    };
+}
+schemes! {
     /// Not at all: the bytes as they are.
-    Stored,
+    Stored = 0, "stored", 0, [], Nothing;
     /// 4 bits: a codebook of 16 exponents; escapes with positions.
-    W4,
+    W4 = 1, "w4", 4, [], Codebook;
     /// 3 bits: 7 values of a window and a marker; escapes.
-    W3,
+    W3 = 2, "w3", 3, [], Window;
     /// 2 bits: 3 values and a marker; the marked ones 3 bits: 7 more values and a marker; escapes.
-    W2x3,
+    W2x3 = 3, "w2x3", 2, [3], Window;
     /// 2 bits, 2 bits, 3 bits: 3, 3 and 7 values; escapes.
-    W2x2x3,
+    W2x2x3 = 4, "w2x2x3", 2, [2, 3], Window;
+}
+
+struct Row {
+    id: u8,
+    name: &'static str,
+    code_bits: u32,
+    more_levels: &'static [u32],
+    family: Family,
+}
+
+/// How a scheme finds its codes.
+enum Family {
+    Nothing,
+    Codebook,
+    Window,
 }
 
 impl Scheme {
-    /// All schemes, in the order of their ids.
-    pub const ALL: [Scheme; 5] = [Scheme::Stored, Scheme::W4, Scheme::W3, Scheme::W2x3, Scheme::W2x2x3];
-    /// The schemes that code something.
-    pub const CODED: [Scheme; 4] = [Scheme::W4, Scheme::W3, Scheme::W2x3, Scheme::W2x2x3];
+    /// The schemes that code something, in the order of their ids.
+    pub fn coded() -> impl Iterator<Item = Scheme> {
+        Scheme::ALL.iter().copied().filter(|&scheme| scheme != Scheme::Stored)
+    }
+
+    /// The names of all, for messages.
+    pub(crate) fn names() -> Vec<&'static str> {
+        Scheme::ALL.iter().map(|scheme| scheme.name()).collect()
+    }
 
     /// The id in a frame.
     pub const fn id(self) -> u8 {
-        match self {
-            Scheme::Stored => 0,
-            Scheme::W4 => 1,
-            Scheme::W3 => 2,
-            Scheme::W2x3 => 3,
-            Scheme::W2x2x3 => 4,
-        }
+        self.row().id
     }
 
     /// The scheme with this id in a frame, if there is one.
     pub fn from_id(id: u8) -> Option<Scheme> {
-        Scheme::ALL.into_iter().find(|scheme| scheme.id() == id)
+        Scheme::ALL.iter().copied().find(|scheme| scheme.id() == id)
     }
 
     /// The name, as in entry names and on the command line: `w2x3`.
     pub const fn name(self) -> &'static str {
-        match self {
-            Scheme::Stored => "stored",
-            Scheme::W4 => "w4",
-            Scheme::W3 => "w3",
-            Scheme::W2x3 => "w2x3",
-            Scheme::W2x2x3 => "w2x2x3",
-        }
+        self.row().name
     }
 
     /// Bits of a first-level code, the width of the code plane; 0 for [`Scheme::Stored`].
     pub const fn code_bits(self) -> u32 {
-        match self {
-            Scheme::Stored => 0,
-            Scheme::W4 => 4,
-            Scheme::W3 => 3,
-            Scheme::W2x3 | Scheme::W2x2x3 => 2,
-        }
+        self.row().code_bits
     }
 
     /// Bits of a code of the levels behind the first, in order.
     pub const fn more_levels(self) -> &'static [u32] {
-        match self {
-            Scheme::Stored | Scheme::W4 | Scheme::W3 => &[],
-            Scheme::W2x3 => &[3],
-            Scheme::W2x2x3 => &[2, 3],
-        }
+        self.row().more_levels
     }
 
     /// Whether the scheme needs a codebook.
     pub const fn has_codebook(self) -> bool {
-        matches!(self, Scheme::W4)
+        matches!(self.row().family, Family::Codebook)
     }
 
     /// Whether the scheme codes the distance to a base, so that a tensor may have channel bases.
     pub const fn has_window(self) -> bool {
-        matches!(self, Scheme::W3 | Scheme::W2x3 | Scheme::W2x2x3)
+        matches!(self.row().family, Family::Window)
     }
 
     /// The kind of plane in which `bits` bits of every exponent lie: codes, or the rest of a raw chunk.
     pub const fn plane(self, bits: u32) -> PlaneKind {
-        match self {
-            Scheme::Stored | Scheme::W4 => PlaneKind::Packed(bits),
-            Scheme::W3 | Scheme::W2x3 | Scheme::W2x2x3 => PlaneKind::Bits(bits),
-        }
+        if self.has_window() { PlaneKind::Bits(bits) } else { PlaneKind::Packed(bits) }
     }
 
     /// Says whether tensors of `dtype` can be coded with this scheme.
@@ -98,8 +115,8 @@ impl Scheme {
     /// codes that are not shorter than the exponent.
     pub fn check(self, dtype: Dtype) -> Result<()> {
         let Some(reason) = self.why_pointless(dtype) else { return Ok(()) };
-        let allowed = Scheme::ALL.into_iter().filter(|scheme| scheme.why_pointless(dtype).is_none());
-        let allowed = allowed.map(Scheme::name).collect::<Vec<_>>().join(", ");
+        let allowed = Scheme::ALL.iter().filter(|scheme| scheme.why_pointless(dtype).is_none());
+        let allowed = allowed.map(|scheme| scheme.name()).collect::<Vec<_>>().join(", ");
         Err(Error::Pointless { dtype, scheme: self, reason, allowed })
     }
 
@@ -129,12 +146,12 @@ impl FromStr for Scheme {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Scheme> {
-        let found = Scheme::ALL.into_iter().find(|scheme| scheme.name() == text);
-        found.ok_or_else(|| Error::unknown_name("scheme", text, Scheme::ALL.map(Scheme::name)))
+        let found = Scheme::ALL.iter().copied().find(|scheme| scheme.name() == text);
+        found.ok_or_else(|| Error::unknown_name("scheme", text, &Scheme::names()))
     }
 }
 
-/// Whose mean places the window of `w3`, `w2x3` and `w2x2x3`.
+/// Whose mean places the window of a scheme that has one.
 #[derive(
     Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, serde::Serialize, serde::Deserialize,
 )]
@@ -181,6 +198,6 @@ impl FromStr for Bases {
 
     fn from_str(text: &str) -> Result<Bases> {
         let found = Bases::ALL.into_iter().find(|bases| bases.name() == text);
-        found.ok_or_else(|| Error::unknown_name("bases", text, Bases::ALL.map(Bases::name)))
+        found.ok_or_else(|| Error::unknown_name("bases", text, &Bases::ALL.map(Bases::name)))
     }
 }

@@ -35,7 +35,7 @@ impl SchemeChoice {
     /// The schemes to choose from, in the order in which the first of equal ones is taken.
     pub fn schemes(self) -> Vec<Scheme> {
         match self {
-            SchemeChoice::Auto => Scheme::CODED.to_vec(),
+            SchemeChoice::Auto => Scheme::coded().collect(),
             SchemeChoice::Given(scheme) => vec![scheme],
         }
     }
@@ -57,9 +57,10 @@ impl FromStr for SchemeChoice {
         if text == "auto" {
             return Ok(SchemeChoice::Auto);
         }
-        let [stored, w4, w3, w2x3, w2x2x3] = Scheme::ALL.map(Scheme::name);
-        let names = ["auto", stored, w4, w3, w2x3, w2x2x3];
-        text.parse().map(SchemeChoice::Given).map_err(|_| Error::unknown_name("scheme", text, names))
+        text.parse().map(SchemeChoice::Given).map_err(|_| {
+            let names = [vec!["auto"], Scheme::names()].concat();
+            Error::unknown_name("scheme", text, &names)
+        })
     }
 }
 
@@ -97,7 +98,7 @@ impl FromStr for BasesChoice {
         let [chunk, channel] = Bases::ALL.map(Bases::name);
         text.parse()
             .map(BasesChoice::Given)
-            .map_err(|_| Error::unknown_name("bases", text, ["auto", chunk, channel]))
+            .map_err(|_| Error::unknown_name("bases", text, &["auto", chunk, channel]))
     }
 }
 

@@ -5,12 +5,12 @@
 
 use crate::format::{DYNAMIC_BYTES, Layout, PlaneKind, RECORD_BYTES, TensorLayout};
 use crate::{Bases, Dtype, Error, Result, Scheme};
-use splitzip_kernels::dtype::{self, Bf16, E4m3, E5m2, Fp16};
+use splitzip_kernels::dtype;
 use splitzip_kernels::kernels::{bases, checksum, decode, encode, histogram, pick, place, seal};
 use splitzip_kernels::launch::{
-    Argument, ArgumentError, Chunks, Entry, Groups, Launch, Programs, Source, Target,
+    Argument, ArgumentError, Chunks, Entry, Groups, Launch, OnMember, Programs, Source, Target,
 };
-use splitzip_kernels::scheme::{self, W2x2x3, W2x2x3Channel, W2x3, W2x3Channel, W3, W3Channel, W4};
+use splitzip_kernels::scheme;
 use splitzip_kernels::tile::{ChannelBases, Nothing, TAIL_BYTES, Table, Totals};
 use std::ops::Range;
 
@@ -68,42 +68,29 @@ steps! {
     [] seal, (), seal::Arguments<'static>;
 }
 
-/// Calls a generic method for the dtype.
-macro_rules! with_dtype {
-    ($dtype:expr, $self:ident.$method:ident($($argument:expr),*)) => {
-        match $dtype {
-            Dtype::Fp16 => Box::new($self.$method::<Fp16>($($argument),*)),
-            Dtype::E4m3 => Box::new($self.$method::<E4m3>($($argument),*)),
-            Dtype::E5m2 => Box::new($self.$method::<E5m2>($($argument),*)),
-            // A stored tensor is read as 16-bit elements.
-            Dtype::Bf16 | Dtype::Bytes => Box::new($self.$method::<Bf16>($($argument),*)),
+/// Makes the step of a member that is known by its names: one for each kernel with lists, which alone say what members there are.
+macro_rules! step_of_member {
+    ($([$($generics:tt)*] $step:ident, $member:ty, |$self:ident: $of:ty| $make:expr, where [$($bounds:tt)*];)*) => { $(
+        struct $step<T>(T);
+        impl<$($generics)*> OnMember<$member, Box<dyn Step>> for $step<$of> where $($bounds)* {
+            fn on_member(self) -> Box<dyn Step> {
+                let $self = self.0;
+                Box::new($make)
+            }
         }
-    };
+    )* };
 }
-
-/// Calls a generic method for the dtype, scheme and bases of a coded tensor.
-macro_rules! with_member {
-    (@ $tensor:ident, $dtype:ty, $self:ident.$method:ident($($argument:expr),*)) => {
-        match ($tensor.scheme, $tensor.bases) {
-            (Scheme::W3, Bases::Chunk) => Box::new($self.$method::<$dtype, W3>($($argument),*)) as Box<dyn Step>,
-            (Scheme::W3, Bases::Channel) => Box::new($self.$method::<$dtype, W3Channel>($($argument),*)),
-            (Scheme::W2x3, Bases::Chunk) => Box::new($self.$method::<$dtype, W2x3>($($argument),*)),
-            (Scheme::W2x3, Bases::Channel) => Box::new($self.$method::<$dtype, W2x3Channel>($($argument),*)),
-            (Scheme::W2x2x3, Bases::Channel) => Box::new($self.$method::<$dtype, W2x2x3Channel>($($argument),*)),
-            _ => Box::new($self.$method::<$dtype, W2x2x3>($($argument),*)),
-        }
-    };
-    ($tensor:ident, $self:ident.$method:ident($($argument:expr),*)) => {
-        match ($tensor.dtype, $tensor.scheme) {
-            (Dtype::Fp16, Scheme::W4) => Box::new($self.$method::<Fp16, W4>($($argument),*)) as Box<dyn Step>,
-            (Dtype::E5m2, Scheme::W4) => Box::new($self.$method::<E5m2, W4>($($argument),*)),
-            (_, Scheme::W4) => Box::new($self.$method::<Bf16, W4>($($argument),*)),
-            (Dtype::Fp16, _) => with_member!(@ $tensor, Fp16, $self.$method($($argument),*)),
-            (Dtype::E4m3, _) => with_member!(@ $tensor, E4m3, $self.$method($($argument),*)),
-            (Dtype::E5m2, _) => with_member!(@ $tensor, E5m2, $self.$method($($argument),*)),
-            _ => with_member!(@ $tensor, Bf16, $self.$method($($argument),*)),
-        }
-    };
+step_of_member! {
+    [D: dtype::Dtype] HistogramStep, (D,), |counting: &Counting| counting.of::<D>(),
+        where [histogram::Arguments<'static, D>: Step];
+    [D: dtype::Dtype] ChecksumStep, (D,), |of: (&Steps<'_>, u64, bool)| of.0.checksum_of::<D>(of.1, of.2),
+        where [checksum::Arguments<'static, D>: Step];
+    [D: dtype::Dtype, S: scheme::Scheme] BasesStep, (D, S), |steps: &Steps<'_>| steps.bases_of::<D, S>(),
+        where [bases::Arguments<'static, D>: Step];
+    [D: dtype::Dtype, S: scheme::Scheme] EncodeStep, (D, S), |steps: &Steps<'_>| steps.encode_of::<D, S>(),
+        where [S::Given: Given, encode::Arguments<'static, D, S>: Step];
+    [D: dtype::Dtype, S: scheme::Scheme] DecodeStep, (D, S), |of: (&Steps<'_>, u64, u64)| of.0.decode_of::<D, S>(of.1, of.2),
+        where [S::Known: Given, decode::Arguments<'static, D, S>: Step];
 }
 
 /// How schemes get from a frame what they are given for a tensor.
@@ -141,34 +128,39 @@ pub(crate) fn check_member(executor: &str, tensor: &TensorLayout) -> Result<()> 
     if tensor.scheme == Scheme::Stored || has_member(tensor.dtype, tensor.scheme, tensor.bases) {
         return Ok(());
     }
-    Err(Error::Unsupported {
+    Err(unsupported(executor, tensor))
+}
+
+fn unsupported(executor: &str, tensor: &TensorLayout) -> Error {
+    Error::Unsupported {
         executor: executor.to_owned(),
         what: format!("{} x {} with {} bases", tensor.dtype, tensor.scheme, tensor.bases.name()),
         instead: "reference".to_owned(),
-    })
+    }
+}
+
+/// What kernels call a scheme with these bases.
+fn kernel_scheme(scheme: Scheme, bases: Bases) -> String {
+    match bases {
+        Bases::Chunk => scheme.name().to_owned(),
+        Bases::Channel => format!("{}channel", scheme.name()),
+    }
+}
+
+/// What kernels call a dtype. A stored tensor is read as 16-bit elements.
+fn kernel_dtype(dtype: Dtype) -> &'static str {
+    if dtype.is_float() { dtype.name() } else { Dtype::Bf16.name() }
 }
 
 /// Is there a kernel for this member?
 pub(crate) fn has_member(dtype: Dtype, scheme: Scheme, bases: Bases) -> bool {
-    let name = match bases {
-        Bases::Chunk => scheme.name().to_owned(),
-        Bases::Channel => format!("{}channel", scheme.name()),
-    };
+    let name = kernel_scheme(scheme, bases);
     encode::ENTRIES.iter().any(|entry| entry.dtype == Some(dtype.name()) && entry.scheme == Some(&name))
 }
 
 /// Is there a histogram kernel for this dtype?
 pub(crate) fn has_histogram(dtype: Dtype) -> bool {
     histogram::ENTRIES.iter().any(|entry| entry.dtype == Some(dtype.name()))
-}
-
-/// Number of the mean exponent among the values of a window scheme, and how many values there are.
-fn window(scheme: Scheme) -> (u32, u32) {
-    match scheme {
-        Scheme::W3 => (W3::MEAN, W3::VALUES),
-        Scheme::W2x3 => (W2x3::MEAN, W2x3::VALUES),
-        _ => (W2x2x3::MEAN, W2x2x3::VALUES),
-    }
 }
 
 /// Where things lie in the memory that encoding a frame needs besides the frame. Tensors are encoded one after the other and share it,
@@ -275,7 +267,7 @@ impl<'l> Steps<'l> {
     }
 
     /// Counts the exponents of a sample.
-    pub fn histogram(&self, samples: u64, programs: u64) -> Box<dyn Step> {
+    pub fn histogram(&self, samples: u64, programs: u64) -> Result<Box<dyn Step>> {
         let (tensor, counts) = (self.tensor(), self.workspace + self.places.counts_at);
         let tail = self.workspace + self.places.tail_at;
         Counting { words: self.elements, bytes: tensor.bytes, samples, programs, counts, tail }
@@ -294,13 +286,14 @@ impl<'l> Steps<'l> {
     }
 
     /// Computes the channel bases, into the frame.
-    pub fn bases(&self) -> Box<dyn Step> {
-        with_dtype!(self.tensor().dtype, self.bases_of())
+    pub fn bases(&self) -> Result<Box<dyn Step>> {
+        let (dtype, scheme) = self.names();
+        encode::on_member(dtype, &scheme, BasesStep(self)).ok_or_else(|| self.unsupported())
     }
 
-    fn bases_of<D: dtype::Dtype>(&self) -> bases::Arguments<'static, D> {
+    fn bases_of<D: dtype::Dtype, S: scheme::Scheme>(&self) -> bases::Arguments<'static, D> {
         let tensor = self.tensor();
-        let (mean_value, values) = window(tensor.scheme);
+        let [mean_value, values] = S::WINDOW;
         bases::Arguments {
             grid: Groups { elements: tensor.elements },
             words: self.words(),
@@ -313,9 +306,20 @@ impl<'l> Steps<'l> {
     }
 
     /// Codes the chunks.
-    pub fn encode(&self) -> Box<dyn Step> {
+    pub fn encode(&self) -> Result<Box<dyn Step>> {
+        let (dtype, scheme) = self.names();
+        encode::on_member(dtype, &scheme, EncodeStep(self)).ok_or_else(|| self.unsupported())
+    }
+
+    /// What kernels call the dtype and the scheme of the tensor.
+    fn names(&self) -> (&'static str, String) {
         let tensor = self.tensor();
-        with_member!(tensor, self.encode_of())
+        (kernel_dtype(tensor.dtype), kernel_scheme(tensor.scheme, tensor.bases))
+    }
+
+    /// For a tensor that [`check_member`] has not seen.
+    fn unsupported(&self) -> Error {
+        unsupported("kernel", self.tensor())
     }
 
     fn encode_of<D: dtype::Dtype, S: scheme::Scheme>(&self) -> encode::Arguments<'static, D, S>
@@ -381,7 +385,7 @@ impl<'l> Steps<'l> {
     }
 
     /// Adds up the checksums of the raw elements, into the frame.
-    pub fn checksum(&self) -> Box<dyn Step> {
+    pub fn checksum(&self) -> Result<Box<dyn Step>> {
         // Without the flag its field stays zero: the sum goes where nobody looks.
         let unused = self.workspace + self.places.counts_at;
         let sum = if self.layout.flags.tensor_checksums { self.start_address() + 8 } else { unused };
@@ -394,8 +398,9 @@ impl<'l> Steps<'l> {
     }
 
     /// Adds up the checksums, somewhere else.
-    pub fn checksum_to(&self, sum: u64, keep: bool) -> Box<dyn Step> {
-        with_dtype!(self.tensor().dtype, self.checksum_of(sum, keep))
+    pub fn checksum_to(&self, sum: u64, keep: bool) -> Result<Box<dyn Step>> {
+        checksum::on_member(kernel_dtype(self.tensor().dtype), ChecksumStep((self, sum, keep)))
+            .ok_or_else(|| self.unsupported())
     }
 
     fn checksum_of<D: dtype::Dtype>(&self, sum: u64, keep: bool) -> checksum::Arguments<'static, D> {
@@ -412,9 +417,9 @@ impl<'l> Steps<'l> {
     }
 
     /// Decodes the chunks. `words` are the words of all variable parts.
-    pub fn decode(&self, words: u64, status: u64) -> Box<dyn Step> {
-        let tensor = self.tensor();
-        with_member!(tensor, self.decode_of(words, status))
+    pub fn decode(&self, words: u64, status: u64) -> Result<Box<dyn Step>> {
+        let (dtype, scheme) = self.names();
+        decode::on_member(dtype, &scheme, DecodeStep((self, words, status))).ok_or_else(|| self.unsupported())
     }
 
     fn decode_of<D: dtype::Dtype, S: scheme::Scheme>(
@@ -456,8 +461,12 @@ pub(crate) struct Counting {
 }
 
 impl Counting {
-    pub fn step(&self, dtype: Dtype) -> Box<dyn Step> {
-        with_dtype!(dtype, self.of())
+    pub fn step(&self, dtype: Dtype) -> Result<Box<dyn Step>> {
+        histogram::on_member(kernel_dtype(dtype), HistogramStep(self)).ok_or_else(|| Error::Unsupported {
+            executor: "kernel".to_owned(),
+            what: format!("a histogram of {dtype}"),
+            instead: "reference".to_owned(),
+        })
     }
 
     fn of<D: dtype::Dtype>(&self) -> histogram::Arguments<'static, D> {

@@ -57,7 +57,7 @@ fn frames_of_every_size() -> Result<()> {
     let original = original();
     let mut sizes = Vec::new();
     for frame_bytes in [2048, 4096, 6144, 10_240, 1 << 16, 256 << 20] {
-        for scheme in Scheme::ALL {
+        for scheme in Scheme::ALL.iter().copied() {
             let options = Options { scheme: scheme.into(), frame_bytes, ..Options::default() };
             let packed = compress(&original, &options)?;
             let reader = Reader::from_bytes(&packed)?;

@@ -102,7 +102,7 @@ fn run(interpreter: Interpreter, entry: &str, cases: &Cases, count: usize) -> Re
     let text = |error: splitzip_host::Error| error.to_string();
     let decodes = entry.starts_with("decode");
     if let Some(dtype) = entry.strip_prefix("histogram_") {
-        let dtype = Dtype::FLOATS.into_iter().find(|found| found.name() == dtype).unwrap();
+        let dtype = Dtype::floats().find(|found| found.name() == dtype).unwrap();
         for elements in [1000, 5000, 20_000] {
             let bytes = Content::Outliers.bytes(dtype, elements, 64);
             let (got, expected) = (

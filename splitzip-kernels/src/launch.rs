@@ -301,6 +301,13 @@ pub trait Grid: Argument {
     }
 }
 
+/// What to do with a member of a kernel that is known by its names: see `on_member` in the module of a kernel. `M` is the member, `(Bf16, W4)`
+/// for example. An implementation for all `(D, S)` serves every kernel, and a member that is added to the lists needs no line anywhere else.
+pub trait OnMember<M, R> {
+    /// Does it.
+    fn on_member(self) -> R;
+}
+
 /// What a parameter that is memory needs: see [`memory_arguments!`](crate::memory_arguments).
 pub trait Extent {
     /// Bytes that the kernel may touch in a tensor of this size.
@@ -360,6 +367,8 @@ pub fn check_address<T: Extent>(address: u64, name: &'static str, size: Size) ->
 #[macro_export]
 macro_rules! memory_arguments {
     ($(source [$($generics:tt)*] $type:ty = $make:expr;)*) => { $(
+        // SAFETY: never used: see `MemoryInsideALane`.
+        unsafe impl<$($generics)*> Sync for $type where for<'a> $crate::tile::AnyMemory<'a>: $crate::tile::MemoryInsideALane {}
         impl<$($generics)*> $crate::launch::Argument for $type {
             type Raw = *const u8;
             type Host<'a> = $crate::launch::Source<'a>;
@@ -385,6 +394,8 @@ macro_rules! memory_arguments {
         }
     )* };
     ($(target [$($generics:tt)*] $type:ty = $make:expr;)*) => { $(
+        // SAFETY: never used: see `MemoryInsideALane`.
+        unsafe impl<$($generics)*> Sync for $type where for<'a> $crate::tile::AnyMemory<'a>: $crate::tile::MemoryInsideALane {}
         impl<$($generics)*> $crate::launch::Argument for $type {
             type Raw = *mut u8;
             type Host<'a> = $crate::launch::Target<'a>;

@@ -32,6 +32,11 @@ pub mod tile;
 /// The attribute that makes entries, launchers and CPU runs of a kernel.
 pub use splitzip_macros::kernel;
 
+/// The examples of the page about the language are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/kernel-language.md")]
+struct KernelLanguage;
+
 #[cfg(target_arch = "nvptx64")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

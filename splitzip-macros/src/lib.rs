@@ -36,6 +36,7 @@
 //! | `encode::Member` | implemented for what the kernel is made for: `(Bf16, W4)`, `(Bf16,)` with one list, `()` without |
 //! | `encode::Member::ENTRY` | description of one entry: name, parameters, warps, blocks, shared memory |
 //! | `encode::ENTRIES` | all of them, in the order of the lists |
+//! | `encode::on_member("bf16", "w4", f)` | from names to types: does what `f` says for that member, if there is one |
 //!
 //! For `nvptx64` there is instead an entry for each member: `encode_bf16_w4`, an unmangled `extern "ptx-kernel"` function with
 //! the raw arguments in order and one more, `zero: u32`, for which a launch passes 0. Launch bounds are no matter of Rust,
@@ -90,8 +91,11 @@
 //!
 //! **Memory.** `warps` x `shared` + `block_shared` is at most 48 KiB for every member.
 //!
-//! Two rules more belong to the types, not to the attribute: an argument implements `splitzip_kernels::launch::Argument`, a grid
-//! `splitzip_kernels::launch::Grid`.
+//! **Types.** The rest belongs to the types, not to the attribute: an argument implements `splitzip_kernels::launch::Argument`, a grid
+//! `splitzip_kernels::launch::Grid`; a lane holds elements; a tile, the program and memory stay out of the closure of `map`.
+//!
+//! The page below has all rules with their answers. It is made from the cases, and a test compares both with the sentences in the sources.
+#![doc = include_str!("../MESSAGES.md")]
 
 mod expand;
 mod parse;

@@ -1,9 +1,11 @@
-//! The tasks of the repository: `cargo xtask test`, `cargo xtask bless`, `cargo xtask ci`.
+//! The tasks of the repository: `cargo xtask test`, `cargo xtask bless`, `cargo xtask ci`, and the recipes that are kept as patches.
 //!
 //! Every task is a few commands, each printed before it runs, so that anybody can type them one by one.
 
+mod recipe;
+
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const HELP: &str = "\
@@ -12,6 +14,10 @@ Usage: cargo xtask TASK
   test   bring what the kernels need to compile, rebuild the PTX and compare it with what ships, run all tests
   bless  accept what the sources give: PTX and its resource table, macro expansions, refusals, frames, output of the command line
   ci     rustfmt and clippy, then `test`
+
+  recipes            apply the patches in docs/recipes to copies of the repository, build and test these (a part of `test`)
+  recipe open NAME   make the copy target/recipes/NAME, with the patch as far as it fits
+  recipe write NAME  write docs/recipes/NAME.patch from what differs in the copy
 ";
 
 fn main() -> ExitCode {
@@ -20,6 +26,9 @@ fn main() -> ExitCode {
         ["test"] => test(),
         ["bless"] => bless(),
         ["ci"] => format() && lint() && test(),
+        ["recipes"] => recipe::check(),
+        ["recipe", "open", name] => recipe::open_copy(name),
+        ["recipe", "write", name] => recipe::write(name),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             true
@@ -45,7 +54,7 @@ fn test() -> bool {
             "error: the PTX that ships is not what the kernels give (see above); `cargo xtask bless` accepts it"
         );
     }
-    ptx && tests && own
+    ptx && tests && own && recipe::check()
 }
 
 /// PTX first: the library embeds it, and a test compares it with the entries that exist.

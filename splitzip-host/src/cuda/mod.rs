@@ -283,7 +283,8 @@ impl Executor for Cuda {
         let tail = self.allocate(splitzip_kernels::tile::TAIL_BYTES)?;
         let (bytes, programs) = (elements.bytes(), samples.min(4096));
         let (words, counts_at, tail_at) = (elements.address(), counts.address(), tail.address());
-        let step = Counting { words, bytes, samples, programs, counts: counts_at, tail: tail_at }.step(dtype);
+        let step =
+            Counting { words, bytes, samples, programs, counts: counts_at, tail: tail_at }.step(dtype)?;
         // SAFETY: all memory lives until the download below has waited.
         unsafe { self.kernels.function(step.entry().name)?.launch(&step.launch()?, STREAM)? };
         let mut host = [0; COUNTS_BYTES as usize];

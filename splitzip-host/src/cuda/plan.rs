@@ -174,12 +174,12 @@ impl EncodeWork {
         for number in 0..layout.tensors.len() {
             let steps =
                 Steps { layout: &layout, number, frame: 0, workspace: 0, places, elements: 0, table: 0 };
-            entries.push(steps.checksum().entry());
+            entries.push(steps.checksum()?.entry());
             if steps.tensor().scheme != Scheme::Stored {
-                entries.push(steps.histogram(0, 0).entry());
+                entries.push(steps.histogram(0, 0)?.entry());
                 entries.push(steps.pick().entry());
-                entries.push(steps.bases().entry());
-                entries.push(steps.encode().entry());
+                entries.push(steps.bases()?.entry());
+                entries.push(steps.encode()?.entry());
                 entries.push(steps.place().entry());
             }
         }
@@ -312,26 +312,26 @@ impl EncodeWork {
                 queue.copy(steps.end_address(), steps.start_address(), 8)?;
                 if steps.wants_checksum() {
                     // Of the copy: an odd last byte has a zero byte behind it there.
-                    run(&*Steps { elements: at, ..steps }.checksum())?;
+                    run(&*Steps { elements: at, ..steps }.checksum()?)?;
                 }
                 return Ok(());
             }
             queue.clear(steps.workspace + steps.places.counts_at, Workspace::zeroed(tensor))?;
             if self.automatic[steps.number] {
                 let samples = tensor.chunks.min(SAMPLED_CHUNKS);
-                run(&*steps.histogram(samples, samples))?;
+                run(&*steps.histogram(samples, samples)?)?;
                 run(&steps.pick())?;
             }
             if tensor.elements == 0 {
                 return queue.copy(steps.end_address(), steps.start_address(), 8);
             }
             if tensor.bases == Bases::Channel {
-                run(&*steps.bases())?;
+                run(&*steps.bases()?)?;
             }
-            run(&*steps.encode())?;
+            run(&*steps.encode()?)?;
             run(&steps.place())?;
             if steps.wants_checksum() {
-                run(&*steps.checksum())?;
+                run(&*steps.checksum()?)?;
             }
         }
         Ok(())
@@ -413,9 +413,9 @@ impl DecodeWork {
             let places = Workspace::tail_only();
             let steps =
                 Steps { layout: &layout, number, frame: 0, workspace: 0, places, elements: 0, table: 0 };
-            entries.push(steps.checksum().entry());
+            entries.push(steps.checksum()?.entry());
             if steps.tensor().scheme != Scheme::Stored {
-                entries.push(steps.decode(0, 0).entry());
+                entries.push(steps.decode(0, 0)?.entry());
             }
         }
         Ok(DecodeWork { layout, entries })
@@ -478,14 +478,14 @@ impl DecodeWork {
                 if tensor.scheme == Scheme::Stored {
                     queue.copy(elements, frame + tensor.planes[0].at, tensor.bytes)?;
                 } else if tensor.elements != 0 {
-                    queue.launch(&steps.decode(words, status).launch()?)?;
+                    queue.launch(&steps.decode(words, status)?.launch()?)?;
                 }
                 if sums != 0 && tensor.bytes != 0 {
                     // A stored tensor is read in the frame: an odd last byte has a zero byte behind it there.
                     let stored = tensor.scheme == Scheme::Stored;
                     let elements = if stored { frame + tensor.planes[0].at } else { elements };
                     let sum = sums + 8 * number as u64;
-                    let checksum = Steps { elements, ..steps }.checksum_to(sum, false);
+                    let checksum = Steps { elements, ..steps }.checksum_to(sum, false)?;
                     queue.launch(&checksum.launch()?)?;
                 }
             }

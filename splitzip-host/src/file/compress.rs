@@ -62,7 +62,8 @@ impl Options {
             ));
         }
         if let Some(dtype) = self.dtype.filter(|dtype| !dtype.is_float()) {
-            return refuse(format!("{dtype} is no float format; use bf16, fp16, e4m3 or e5m2"));
+            let floats = Dtype::floats().map(Dtype::name).collect::<Vec<_>>().join(", ");
+            return refuse(format!("{dtype} is no float format; use one of {floats}"));
         }
         Ok(())
     }
@@ -77,7 +78,7 @@ pub fn schemes_of(executor: &dyn Executor, dtype: Dtype) -> Vec<Scheme> {
             Err(Error::Unsupported { .. })
         )
     };
-    Scheme::ALL.into_iter().filter(has).collect()
+    Scheme::ALL.iter().copied().filter(has).collect()
 }
 
 /// Compresses a safetensors file. The same input and options give the same bytes on every executor.

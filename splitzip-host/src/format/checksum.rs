@@ -9,12 +9,9 @@ use crate::Dtype;
 const LANES: usize = 32;
 const TURNS: usize = 4;
 
-/// Bytes an element has for the checksum: bytes are read as 16-bit elements.
-const fn element_bytes(dtype: Dtype) -> usize {
-    match dtype {
-        Dtype::E4m3 | Dtype::E5m2 => 1,
-        Dtype::Bytes | Dtype::Bf16 | Dtype::Fp16 => 2,
-    }
+/// Bytes an element has in a chunk and for the checksum: bytes are read as 16-bit elements.
+pub(super) const fn element_bytes(dtype: Dtype) -> usize {
+    if dtype.is_float() { dtype.bytes() } else { 2 }
 }
 
 /// The checksum of a chunk, word by word as the specification says it. `bytes` may be short; bytes behind a chunk are

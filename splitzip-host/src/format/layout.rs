@@ -3,7 +3,7 @@
 
 use super::{
     CHUNK, DYNAMIC_BYTES, Flags, FrameSpec, GROUP, HEADER_BYTES, PLANE_ALIGNMENT, PlaneKind, RECORD_BYTES,
-    TensorSpec,
+    TensorSpec, checksum,
 };
 use crate::{Bases, Dtype, Error, Result, Scheme};
 
@@ -203,10 +203,7 @@ impl Layout {
 const SIZE: Error = Error::TooLarge { what: "the size of the frame", bits: 64 };
 
 const fn chunk_bytes(dtype: Dtype) -> u64 {
-    match dtype {
-        Dtype::E4m3 | Dtype::E5m2 => CHUNK as u64,
-        Dtype::Bytes | Dtype::Bf16 | Dtype::Fp16 => 2 * CHUNK as u64,
-    }
+    CHUNK as u64 * checksum::element_bytes(dtype) as u64
 }
 
 pub(crate) const fn raw_words(dtype: Dtype, scheme: Scheme, elements: usize) -> u32 {
@@ -219,9 +216,9 @@ fn plane_kinds(dtype: Dtype, scheme: Scheme) -> Vec<PlaneKind> {
         return vec![PlaneKind::Packed(dtype.bits())];
     }
     let mut kinds = match dtype.residual_bits() {
-        3 => vec![PlaneKind::Bits(3)],
-        11 => vec![PlaneKind::Packed(8), PlaneKind::Bits(3)],
-        bits => vec![PlaneKind::Packed(bits)],
+        bits @ (4 | 8) => vec![PlaneKind::Packed(bits)],
+        bits if bits < 8 => vec![PlaneKind::Bits(bits)],
+        bits => vec![PlaneKind::Packed(8), PlaneKind::Bits(bits - 8)],
     };
     kinds.push(scheme.plane(scheme.code_bits()));
     kinds

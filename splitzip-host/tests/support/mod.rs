@@ -41,18 +41,28 @@ pub fn cast(tensor: &Tensor, dtype: Dtype) -> Tensor {
     let largest = values.iter().fold(0f32, |largest, value| largest.max(value.abs()));
     let bytes = match dtype {
         Dtype::Fp16 => values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()).collect(),
-        Dtype::E4m3 => values.iter().map(|&value| to_fp8(value * (448.0 / largest), 3, 7, 448.0)).collect(),
-        Dtype::E5m2 => {
-            values.iter().map(|&value| to_fp8(value * (57344.0 / largest), 2, 15, 57344.0)).collect()
-        }
         Dtype::Bf16 | Dtype::Bytes => tensor.bytes.clone(),
+        fp8 => values.iter().map(|&value| to_fp8(value * (largest_of(fp8) / largest), fp8)).collect(),
     };
     Tensor { dtype, bytes, ..tensor.clone() }
 }
 
-/// The fp8 nearest to a finite number, ties to even, clamped to `largest`.
-fn to_fp8(value: f32, mantissa: i32, bias: i32, largest: f32) -> u8 {
-    let magnitude = f64::from(value.abs().min(largest));
+/// The largest number of an fp8: the last exponent is for infinity, but in the finite e4m3 only its last word is none.
+fn largest_of(dtype: Dtype) -> f32 {
+    match dtype {
+        Dtype::E4m3 => 448.0,
+        _ => 2f32.powi(bias(dtype)) * (2.0 - 2f32.powi(-(dtype.mantissa_bits() as i32))),
+    }
+}
+
+fn bias(dtype: Dtype) -> i32 {
+    (1 << (dtype.exponent_bits() - 1)) - 1
+}
+
+/// The fp8 nearest to a finite number, ties to even, clamped to the largest.
+fn to_fp8(value: f32, dtype: Dtype) -> u8 {
+    let (mantissa, bias) = (dtype.mantissa_bits() as i32, bias(dtype));
+    let magnitude = f64::from(value.abs().min(largest_of(dtype)));
     // The exponent of the number, not below that of denormals.
     let exponent = (((magnitude.to_bits() >> 52) as i32) - 1023).max(1 - bias);
     // In units of the last mantissa bit: scaling by a power of two is exact, and so is the rest.

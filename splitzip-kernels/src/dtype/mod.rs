@@ -3,7 +3,7 @@
 //! Functions on the packed words of one lane: 32 elements in four runs of 8 (`docs/format.md`, section 1). No arithmetic on
 //! floats anywhere: words stay integers, so NaN payloads, denormals and both zeros are ordinary.
 //!
-//! To add one: a file like `bf16.rs`, and its name in the `dtype = [..]` lists of the kernels.
+//! To add one: a file like `bf16.rs`, and its name in the `dtype = [..]` lists of the kernels; `CONTRIBUTING.md` has every step.
 
 mod bf16;
 mod e4m3;
@@ -34,7 +34,7 @@ pub trait Dtype: Copy + 'static {
     type Words: Words;
     /// The packed plane of the residuals (sign and mantissa): 8 or 4 bits of each, or none.
     type Residuals: Words;
-    /// The bit planes of what the packed plane does not hold: 3 bits of each, or none.
+    /// The bit planes of what the packed plane does not hold, or none.
     type UpperResiduals: Words;
 
     /// The signs and mantissas.

@@ -1,6 +1,6 @@
 //! Bases: the channel bases of a group, from the mean exponent of every channel in it.
 
-use crate::dtype::{Bf16, Dtype, E4m3, E5m2, Fp16};
+use crate::dtype::*;
 use crate::kernel;
 use crate::launch::{Chunks, Groups};
 use crate::scheme::low_of;

@@ -1,6 +1,6 @@
 //! Checksum: of the raw bits, a position-mixed sum a chunk and a sum of those a tensor (`docs/format.md`, section 7).
 
-use crate::dtype::{Bf16, Dtype, E4m3, E5m2, Fp16};
+use crate::dtype::*;
 use crate::kernel;
 use crate::launch::Chunks;
 use crate::tile::{Chunk, ChunkSums, Fill, In, Program, Tail, TailArea, Update};

@@ -3,10 +3,10 @@
 //! A frame may come from anywhere: every length, position and mode that is read from it is checked before it is used, and a chunk
 //! that does not hold together is reported in `status` instead of followed.
 
-use crate::dtype::{Bf16, Dtype, E4m3, E5m2, Fp16};
+use crate::dtype::*;
 use crate::kernel;
 use crate::launch::Chunks;
-use crate::scheme::{Scheme, W2x2x3, W2x2x3Channel, W2x3, W2x3Channel, W3, W3Channel, W4};
+use crate::scheme::*;
 use crate::stream::{ENTRY_MODE_SHIFT, ENTRY_WORDS, MODE_CODED, MODE_EQUAL, MODE_RAW, MODE_ZEROS};
 use crate::tile::{Chunk, DirectoryIn, In, Out, Parts, Program, Status, Tail, TailArea, map, raw_words};
 
@@ -15,7 +15,9 @@ use crate::tile::{Chunk, DirectoryIn, In, Out, Parts, Program, Status, Tail, Tai
 /// `parts` are all variable parts of the frame, `part_words` words of them; `known` is the codebook of the tensor, its channel bases
 /// (`channels` of them a group), or nothing. A damaged chunk sets `status` (0 before) and gives some elements; nothing outside of `words` is written.
 #[kernel(
-    dtype = [Bf16, Fp16, E4m3, E5m2], scheme = [W4, W3, W2x3, W2x2x3, W3Channel, W2x3Channel, W2x2x3Channel], except = [(E4m3, W4)],
+    dtype = [Bf16, Fp16, E4m3, E5m2],
+    scheme = [W4, W3, W2x3, W2x2x3, W3Channel, W2x3Channel, W2x2x3Channel],
+    except = [(E4m3, W4)],
     warps = 8,
     blocks = resident_blocks::<D>(),
     shared = S::DECODE_SHARED

@@ -4,10 +4,10 @@
 //! once, and touches memory again only for the part. What is special about a chunk (all elements equal, raw, a second try) is rare, uniform, and
 //! reads the elements again from the cache, so that no register holds them until then.
 
-use crate::dtype::{Bf16, Dtype, E4m3, E5m2, Fp16};
+use crate::dtype::*;
 use crate::kernel;
 use crate::launch::Chunks;
-use crate::scheme::{Scheme, W2x2x3, W2x2x3Channel, W2x3, W2x3Channel, W3, W3Channel, W4};
+use crate::scheme::*;
 use crate::stream::{ENTRY_MODE_SHIFT, MODE_EQUAL, MODE_RAW, groups};
 use crate::tile::{
     Chunk, Directory, Fill, In, InChunk, Out, Program, Slots, Tail, TailArea, Totals, map, raw_words,
@@ -19,7 +19,9 @@ use crate::tile::{
 /// Writes the chunk's part of all planes, its entry in the directory, and its variable part, if any, to its slot;
 /// [`place`](fn@super::place) brings that to the frame. `totals` must be zero before.
 #[kernel(
-    dtype = [Bf16, Fp16, E4m3, E5m2], scheme = [W4, W3, W2x3, W2x2x3, W3Channel, W2x3Channel, W2x2x3Channel], except = [(E4m3, W4)],
+    dtype = [Bf16, Fp16, E4m3, E5m2],
+    scheme = [W4, W3, W2x3, W2x2x3, W3Channel, W2x3Channel, W2x2x3Channel],
+    except = [(E4m3, W4)],
     warps = 16,
     blocks = resident_blocks::<D, S>(),
     shared = S::ENCODE_SHARED,

@@ -1,6 +1,6 @@
 //! Histogram: how often every exponent occurs, in all chunks or in an evenly spaced sample of them.
 
-use crate::dtype::{Bf16, Dtype, E4m3, E5m2, Fp16};
+use crate::dtype::*;
 use crate::kernel;
 use crate::launch::Chunks;
 use crate::launch::Programs;

@@ -1,8 +1,9 @@
 //! The ladder of a window scheme: which values of the window have a code at which level.
 
+use super::ValuePlanes;
 use crate::tile::Words;
 
-/// Functions on the four bit planes of a lane's 32 values. A value is the distance of an exponent to the low end of the window, limited
+/// Functions on the bit planes of a lane's 32 values. A value is the distance of an exponent to the low end of the window, limited
 /// to [`Ladder::VALUES`], which stands for all exponents outside. Every plane of a code is one three-input operation.
 pub trait Ladder: Copy + 'static {
     /// As in entry names, with a base per chunk.
@@ -17,6 +18,8 @@ pub trait Ladder: Copy + 'static {
     const ZERO: u32;
     /// Escapes from which on a chunk is tried again without its zeros.
     const MANY_ESCAPES: u32;
+    /// Bit planes of a value: `[u32; 4]` up to 15 values, `[u32; 5]` up to 31.
+    type Values: ValuePlanes;
     /// Bit planes of the first level.
     type Codes: Words;
     /// Bit planes of the second level.
@@ -25,7 +28,7 @@ pub trait Ladder: Copy + 'static {
     type Third: Words;
 
     /// Codes, and the masks of elements that are marked, twice marked, escaped.
-    fn climb(values: [u32; 4]) -> (Self::Codes, Self::Second, Self::Third, [u32; 3]);
+    fn climb(values: Self::Values) -> (Self::Codes, Self::Second, Self::Third, [u32; 3]);
     /// The elements that the first level marks.
     fn marked(codes: Self::Codes) -> u32;
     /// Of the marked elements, those that the second level marks.
@@ -37,7 +40,7 @@ pub trait Ladder: Copy + 'static {
         third: Self::Third,
         marked: u32,
         twice_marked: u32,
-    ) -> ([u32; 4], u32);
+    ) -> (Self::Values, u32);
 }
 
 #[cfg(test)]
@@ -45,11 +48,11 @@ mod tests {
     use super::*;
     use crate::scheme::{w2x2x3, w2x3, w3};
 
-    /// All 16 values in one lane, twice: what comes down is what went up, and nothing outside escapes unmarked.
+    /// All values in one lane: what comes down is what went up, and nothing outside escapes unmarked.
     fn values_come_back<L: Ladder>() {
-        let value = |bit: u32| (bit % 16).min(L::VALUES);
+        let value = |bit: u32| bit.min(L::VALUES);
         let plane = |j: u32| (0..32).fold(0, |plane, bit| plane | (value(bit) >> j & 1) << bit);
-        let values = [0, 1, 2, 3].map(plane);
+        let values = L::Values::from_fn(plane);
         let (codes, second, third, [marked, twice_marked, escaped]) = L::climb(values);
         assert_eq!(escaped, (0..32).fold(0, |mask, bit| mask | u32::from(value(bit) == L::VALUES) << bit));
         assert_eq!(L::marked(codes), if L::Second::COUNT == 0 { L::marked(codes) } else { marked });
@@ -63,8 +66,8 @@ mod tests {
             let third = L::Third::from_fn(|i| spoil(third.word(i as usize), twice_marked));
             let (back, gone) = L::descend(codes, second, third, marked, twice_marked);
             assert_eq!(gone, escaped);
-            for j in 0..4 {
-                assert_eq!(back[j] & !escaped, values[j] & !escaped, "plane {j} of {}", L::NAME);
+            for j in 0..L::Values::COUNT as usize {
+                assert_eq!(back.word(j) & !escaped, values.word(j) & !escaped, "plane {j} of {}", L::NAME);
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Two families: [`W4`] looks exponents up in a calibrated codebook, [`Window`] codes their distance to the low end of a window that
 //! each chunk (or each channel) finds for itself. To add a window scheme: a [`Ladder`] like `w2x3.rs`, its two names here, and its names
-//! in the `scheme = [..]` lists of the kernels.
+//! in the `scheme = [..]` lists of the kernels; `CONTRIBUTING.md` has every step, `docs/recipes/w5.patch` a whole example.
 
 mod ladder;
 mod shape;
@@ -15,7 +15,7 @@ mod window;
 pub use ladder::Ladder;
 pub use shape::{Coded, Shape};
 pub use w4::{ESCAPE, W4, W4Table, encode_table};
-pub use window::{Base, Given, Window, low_of};
+pub use window::{Base, Given, ValuePlanes, Window, low_of};
 
 /// `w3` with a base per chunk.
 pub type W3 = Window<w3::W3, false>;
@@ -47,6 +47,8 @@ pub trait Scheme: Copy + 'static {
     const PACKED: bool;
     /// Does every channel have its own base?
     const CHANNELS: bool;
+    /// The value of the mean exponent in the window, and how many values have a code; nothing for a scheme without a window.
+    const WINDOW: [u32; 2] = [0, 0];
     /// Bytes of memory that encoding takes a program.
     const ENCODE_SHARED: u32;
     /// Bytes of memory that decoding takes a program.

@@ -14,6 +14,7 @@ impl Ladder for W2x2x3 {
     const MEAN: u32 = 8;
     const ZERO: u32 = 8;
     const MANY_ESCAPES: u32 = 32;
+    type Values = [u32; 4];
     type Codes = [u32; 2];
     type Second = [u32; 2];
     type Third = [u32; 3];

@@ -13,6 +13,7 @@ impl Ladder for W2x3 {
     const MEAN: u32 = 5;
     const ZERO: u32 = 5;
     const MANY_ESCAPES: u32 = 32;
+    type Values = [u32; 4];
     type Codes = [u32; 2];
     type Second = [u32; 3];
     type Third = [u32; 0];

@@ -13,6 +13,7 @@ impl Ladder for W3 {
     const MEAN: u32 = 3;
     const ZERO: u32 = 0;
     const MANY_ESCAPES: u32 = 96;
+    type Values = [u32; 4];
     type Codes = [u32; 3];
     type Second = [u32; 0];
     type Third = [u32; 0];

@@ -1,7 +1,7 @@
 //! Window schemes: an exponent is coded as its distance to the low end of a window.
 //!
 //! The window needs no calibration: it lies so that the mean exponent of the chunk (or of the channel) has the shortest code. All of
-//! coding is done on the four bit planes of 32 distances, so that every plane of every code is one instruction. Zeros would spoil the mean: a chunk with
+//! coding is done on the bit planes of 32 distances, so that every plane of every code is one instruction. Zeros would spoil the mean: a chunk with
 //! many escapes is tried again without them (`docs/format.md`, section 4), which plain data never pays for.
 
 use super::w4::exponent_at;
@@ -108,15 +108,15 @@ fn sum_of_chunk<D: Dtype, const LEVEL: u32>(
 
 /// The bit planes of the values, from exponents and what to add to each (the low end, negated) at the top of halves.
 #[inline(always)]
-fn values<D: Dtype, L: Ladder>(spread: [u32; 16], add: impl Fn(usize) -> u32) -> [u32; 4] {
+fn values<D: Dtype, L: Ladder>(spread: [u32; 16], add: impl Fn(usize) -> u32) -> L::Values {
     let shift = 16 - D::EXPONENT_BITS;
-    let limit = (L::VALUES << shift | ((1 << shift) - 1)) * 0x0001_0001;
+    let limit = (limited_values::<D, L>() << shift | ((1 << shift) - 1)) * 0x0001_0001;
     let mut out = [0; 8];
     unroll!(i < 8 => {
         let (a, b) = (add_min_halves(spread[2 * i], add(2 * i), limit), add_min_halves(spread[2 * i + 1], add(2 * i + 1), limit));
         out[i] = odd_bytes(a, b) >> (8 - D::EXPONENT_BITS)
     });
-    transpose(weave(out))
+    L::Values::from_bytes(out)
 }
 
 /// Four bytes, each negated.
@@ -128,15 +128,15 @@ fn negated_bytes(x: u32) -> u32 {
 
 /// Planes of values in which exponent 0 has a code: see `docs/format.md`, section 4. `zeros` are the elements with exponent 0.
 #[inline(always)]
-fn with_zeros<L: Ladder>(v: [u32; 4], zeros: u32) -> [u32; 4] {
+fn with_zeros<L: Ladder, const N: usize>(v: [u32; N], zeros: u32) -> [u32; N] {
     let equal = |value: u32| {
         let mut all = !zeros;
-        unroll!(j < 4 => all &= if value >> j & 1 != 0 { v[j] } else { !v[j] });
+        unroll!(j < N => all &= if value >> j & 1 != 0 { v[j] } else { !v[j] });
         all
     };
     let (lowest, displaced) = (equal(0), equal(L::ZERO));
     let mut out = v;
-    unroll!(j < 4 => {
+    unroll!(j < N => {
         out[j] &= !(lowest | displaced | zeros);
         if L::VALUES >> j & 1 != 0 { out[j] |= lowest }
         if L::ZERO >> j & 1 != 0 { out[j] |= zeros }
@@ -146,23 +146,76 @@ fn with_zeros<L: Ladder>(v: [u32; 4], zeros: u32) -> [u32; 4] {
 
 /// The way back: planes of distances, and the elements with exponent 0.
 #[inline(always)]
-fn without_zeros<L: Ladder>(v: [u32; 4]) -> ([u32; 4], u32) {
+fn without_zeros<L: Ladder, const N: usize>(v: [u32; N]) -> ([u32; N], u32) {
     let equal = |value: u32| {
         let mut all = !0;
-        unroll!(j < 4 => all &= if value >> j & 1 != 0 { v[j] } else { !v[j] });
+        unroll!(j < N => all &= if value >> j & 1 != 0 { v[j] } else { !v[j] });
         all
     };
     let (zeros, lowest) = (equal(L::ZERO), equal(0));
     let mut out = v;
-    unroll!(j < 4 => if L::ZERO >> j & 1 != 0 { out[j] |= lowest });
+    unroll!(j < N => if L::ZERO >> j & 1 != 0 { out[j] |= lowest });
     (out, zeros)
 }
 
+/// Bit planes of values: what differs between 4 of them, for up to 15 values, and 5, for up to 31.
+pub trait ValuePlanes: Words {
+    /// From values, a byte each.
+    fn from_bytes(bytes: [u32; 8]) -> Self;
+    /// The way back.
+    fn to_bytes(self) -> [u32; 8];
+    #[doc(hidden)]
+    fn with_zeros<L: Ladder>(self, zeros: u32) -> Self;
+    #[doc(hidden)]
+    fn without_zeros<L: Ladder>(self) -> (Self, u32);
+}
+
+macro_rules! value_planes {
+    ($count:literal, |$bytes:ident| $from:expr, |$planes:ident| $to:expr) => {
+        impl ValuePlanes for [u32; $count] {
+            #[inline(always)]
+            fn from_bytes($bytes: [u32; 8]) -> Self {
+                $from
+            }
+
+            #[inline(always)]
+            fn to_bytes(self) -> [u32; 8] {
+                let $planes = self;
+                $to
+            }
+
+            #[inline(always)]
+            fn with_zeros<L: Ladder>(self, zeros: u32) -> Self {
+                with_zeros::<L, $count>(self, zeros)
+            }
+
+            #[inline(always)]
+            fn without_zeros<L: Ladder>(self) -> (Self, u32) {
+                without_zeros::<L, $count>(self)
+            }
+        }
+    };
+}
+value_planes!(4, |bytes| transpose(weave(bytes)), |planes| unweave(transpose(planes)));
+value_planes!(
+    5,
+    |bytes| {
+        let [a, b, c, d, e, ..] = planes(bytes);
+        [a, b, c, d, e]
+    },
+    |planes| {
+        let [a, b, c, d, e] = planes;
+        from_planes([a, b, c, d, e, 0, 0, 0])
+    }
+);
+
+/// What stands for all values outside; the largest distance, where a window is wider than the exponents.
+const fn limited_values<D: Dtype, L: Ladder>() -> u32 {
+    let most = (1 << D::EXPONENT_BITS) - 1;
+    if L::VALUES < most { L::VALUES } else { most }
+}
+
 impl<L: Ladder, const CHANNEL: bool> Window<L, CHANNEL> {
-    /// Values that have a code.
-    pub const VALUES: u32 = L::VALUES;
-    /// The value of the mean exponent.
-    pub const MEAN: u32 = L::MEAN;
     const LEVELS: [u32; 2] = [L::Second::COUNT, L::Third::COUNT];
 }
 
@@ -172,6 +225,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
     const CODE_BITS: u32 = L::Codes::COUNT;
     const PACKED: bool = false;
     const CHANNELS: bool = $channel;
+    const WINDOW: [u32; 2] = [L::MEAN, L::VALUES];
     const ENCODE_SHARED: u32 = Part::BYTES;
     const DECODE_SHARED: u32 = DECODE_PART + Part::BYTES;
     type Codes = L::Codes;
@@ -231,7 +285,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
             lane_map!((spread), |s| values::<D, L>(s, |_| add))
         };
         let values = if book.zeros != 0 {
-            lane_map!((&values, &zeros), |v, zeros| with_zeros::<L>(v, zeros))
+            lane_map!((&values, &zeros), |v, zeros| v.with_zeros::<L>(zeros))
         } else {
             values
         };
@@ -312,7 +366,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
     #[inline(always)]
     fn low_bits(codes: L::Codes) -> [u32; 8] {
         let mut planes = [0; 8];
-        unroll!(i < 4 => if (i as u32) < L::Codes::COUNT { planes[i] = codes.word(i) });
+        unroll!(i < 8 => if (i as u32) < L::Codes::COUNT { planes[i] = codes.word(i) });
         from_planes(planes)
     }
 
@@ -377,18 +431,18 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         ok &= shape.words == length;
 
         let (values, zero) = match zeros {
-            true => map(&values, |v| without_zeros::<L>(v)),
+            true => map(&values, |v| v.without_zeros::<L>()),
             false => (values, map(&escaped, |_| 0u32)),
         };
         let exponents = if $channel && !own {
             map((&values, &known.bases().of(chunk, channels)), |(v, lows)| {
-                let mut out = unweave(transpose(v));
+                let mut out = v.to_bytes();
                 unroll!(i < 8 => out[i] = out[i].wrapping_add(lows[i]));
                 out
             })
         } else {
             map(&values, |v| {
-                let mut out = unweave(transpose(v));
+                let mut out = v.to_bytes();
                 unroll!(i < 8 => out[i] = out[i].wrapping_add(low * 0x0101_0101));
                 out
             })

@@ -8,7 +8,7 @@
 //! no `FnMut`, so no warp sees variables of another one. On a CPU the warps of a block run one after the other, in order, on one thread; a
 //! kernel that keeps to the rule of [`BlockArray`] cannot tell the difference.
 
-use super::{Element, NotInsideALane, OUTSIDE, Program, Tile, generate};
+use super::{Element, OUTSIDE, Outside, Program, Tile, generate};
 use crate::arch::{self, Shared};
 use core::marker::PhantomData;
 use core::ops::Deref;
@@ -17,7 +17,7 @@ use core::ops::Deref;
 pub struct Block {
     machine: arch::Block,
     taken: u32,
-    outside: NotInsideALane,
+    outside: Outside,
 }
 
 /// One of the warps of a block. It has everything that a [`Program`] has.

@@ -70,17 +70,53 @@ macro_rules! unroll {
 /// One `V` a lane: a word (`u32`), an array of words (`[u32; N]`), or other [`Element`]s in their places. On the GPU: registers.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct Tile<V: Value>(V::Lanes, NotInsideALane);
+pub struct Tile<V: Value>(V::Lanes, Outside);
 
 /// One bit for each of a lane's 32 elements: bit `p` of [`Chunk::bit`].
 pub type Mask = Tile<u32>;
 
-/// Keeps [`Program`] and [`Tile`] out of the closure of [`map`]: a collective in there would run in some lanes only.
+/// Keeps what belongs to the whole program out of the closure of [`map`]: a collective in there would run in some lanes only.
+///
+/// Only an auto trait sees what a closure holds, and stable Rust has no other than those of `core`: so [`map`] asks for `Sync`, and this
+/// is `Sync` on a condition that nothing fulfils. The condition is ours, so the compiler answers with our sentence.
 #[derive(Clone, Copy)]
-pub(crate) struct NotInsideALane(PhantomData<*const ()>);
-pub(crate) const OUTSIDE: NotInsideALane = NotInsideALane(PhantomData);
+pub(crate) struct Outside<W = WholeProgram>(PhantomData<*const W>);
+pub(crate) const OUTSIDE: Outside = Outside(PhantomData);
+
+// SAFETY: never used: nothing is `InsideALane`.
+unsafe impl<W: InsideALane> Sync for Outside<W> {}
+
+#[derive(Clone, Copy)]
+pub(crate) struct WholeProgram;
+
+#[diagnostic::on_unimplemented(
+    message = "the closure of a lane holds a tile or the program, which belong to all lanes",
+    label = "in here, a collective would run in some lanes only",
+    note = "a collective comes before `map`: `let sum = program.sum(&tile);`, and the closure uses `sum`",
+    note = "a tile goes in as an argument of `map`: `map((&a, &b), |(a, b)| a + b)`"
+)]
+pub(crate) trait InsideALane {}
+
+/// The same for what a launch is given as memory: `memory_arguments!` makes its types `Sync` where `AnyMemory` is this, which is nowhere.
+/// (The lifetime is there because a condition without one is an error where it is written, not where it is needed.)
+#[diagnostic::on_unimplemented(
+    message = "the closure of a lane holds memory of the launch",
+    label = "in here, every lane has its own words and nothing else",
+    note = "load before `map`, which gives a tile: `let words = input.load(program, &chunk, area);`",
+    note = "store after it: `output.store(program, &chunk, area, &map(&words, |w| ..));`"
+)]
+#[doc(hidden)]
+pub trait MemoryInsideALane {}
+
+#[doc(hidden)]
+pub struct AnyMemory<'a>(PhantomData<&'a ()>);
 
 /// What a lane can hold: an [`Element`] such as `u32`, or an array of them.
+#[diagnostic::on_unimplemented(
+    message = "a lane cannot hold a `{Self}`",
+    label = "no value of a lane",
+    note = "a lane holds elements, which are `u8`, `u16`, `u32` and `f32`: `Tile<u32>`, or `Tile<[u32; N]>` for `N` of them"
+)]
 pub trait Value: Copy {
     /// The values of all lanes that this machine keeps together.
     #[doc(hidden)]
@@ -125,6 +161,11 @@ impl<T: Element, const N: usize> Tile<[T; N]> {
 }
 
 /// What [`map`] takes: references to tiles, alone or up to four in a tuple.
+#[diagnostic::on_unimplemented(
+    message = "`map` takes tiles by reference, and this is `{Self}`",
+    label = "no reference to a tile, and no tuple of two to four of them",
+    note = "write `map(&tile, |x| ..)`, or `map((&a, &b), |(a, b)| ..)`; what is the same for all lanes is used in the closure as it is"
+)]
 pub trait Tiles {
     /// What a lane sees.
     type Lane;
@@ -141,6 +182,11 @@ impl<V: Value> Tiles for &Tile<V> {
 }
 
 /// What the closure of [`map`] returns: a value, or up to four in a tuple.
+#[diagnostic::on_unimplemented(
+    message = "the closure of a lane cannot return `{Self}`",
+    label = "neither elements nor a tuple of two to four",
+    note = "return an element (`u8`, `u16`, `u32`, `f32`), an array of them, or up to four of these in a tuple; a condition becomes a word with `u32::from(..)`"
+)]
 pub trait LaneValue {
     /// What comes out of [`map`].
     type Tile;

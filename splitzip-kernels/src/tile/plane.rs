@@ -40,6 +40,8 @@ pub enum Fill {
 /// One whole chunk of a plane that is read, or a filled-up copy of a short one.
 #[derive(Clone, Copy)]
 pub struct InChunk<W>(*const u8, PhantomData<W>);
+// SAFETY: never used: see `MemoryInsideALane`.
+unsafe impl<W> Sync for InChunk<W> where for<'a> super::AnyMemory<'a>: super::MemoryInsideALane {}
 
 impl<W: Words> In<W> {
     /// The chunk, as words of every lane; zero bits for elements that do not exist.

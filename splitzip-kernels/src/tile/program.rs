@@ -1,11 +1,11 @@
 //! Who runs a kernel body: a program, with its collectives.
 
-use super::{Chunk, Mask, NotInsideALane, OUTSIDE, Table, Tile, Update, Words, generate, map};
+use super::{Chunk, Mask, OUTSIDE, Outside, Table, Tile, Update, Words, generate, map};
 use crate::arch::{self, Shared};
 
 /// One warp working on one chunk (or on one group, or alone: the kernel's grid says).
 #[derive(Clone, Copy)]
-pub struct Program(arch::Program, NotInsideALane);
+pub struct Program(arch::Program, Outside);
 
 impl Program {
     /// For the entries that `#[kernel]` writes.

@@ -35,6 +35,8 @@ memory_arguments! { target [D: Dtype, S: Scheme] Slots<D, S> = |p| Slots(p, Phan
 /// The variable part of one chunk while it is written.
 #[derive(Clone, Copy)]
 pub struct Slot(*mut u8);
+// SAFETY: never used: see `MemoryInsideALane`.
+unsafe impl Sync for Slot where for<'a> super::AnyMemory<'a>: super::MemoryInsideALane {}
 
 impl Slot {
     /// One word.

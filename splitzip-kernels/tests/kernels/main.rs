@@ -7,6 +7,7 @@ mod checksum;
 mod dtypes;
 mod elements;
 mod histogram;
+mod language;
 mod list;
 mod pick;
 mod place;

@@ -4,7 +4,7 @@ use super::tuple;
 use crate::parse::Kernel;
 use crate::parse::attribute::{Blocks, MOST, MOST_WARPS_RESIDENT};
 use crate::parse::member::{Axis, Member, short_name};
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 
@@ -30,7 +30,7 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
     let tuples: Vec<_> = kernel.members.iter().map(|member| tuple(member.types())).collect();
     let members = kernel.members.iter().map(|member| implementation(kernel, member));
     let checks = kernel.members.iter().map(|member| check(kernel, member));
-    let names = names(kernel);
+    let (names, by_name) = (names(kernel), by_name(kernel));
     quote! {
         #[doc = #documentation]
         #[cfg(not(target_arch = "nvptx64"))]
@@ -47,6 +47,8 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
         /// All entries, in the order of the lists.
         #[cfg(not(target_arch = "nvptx64"))]
         pub const ENTRIES: &[&::splitzip_kernels::launch::Entry] = &[#(<#tuples as Member>::ENTRY),*];
+
+        #by_name
 
         #(#members)*
         #names
@@ -94,6 +96,37 @@ fn implementation(kernel: &Kernel, member: &Member) -> TokenStream {
                 shared_bytes: #warps * <#tuple as __Parameters>::SHARED + <#tuple as __Parameters>::BLOCK_SHARED,
             };
             #run
+        }
+    }
+}
+
+/// From the names of a dtype and a scheme to the types: the lists of the attribute are the only ones there are.
+fn by_name(kernel: &Kernel) -> TokenStream {
+    if kernel.generics.is_empty() {
+        return TokenStream::new();
+    }
+    let axes: Vec<Ident> =
+        kernel.generics.iter().map(|generic| Ident::new(generic.axis.key(), Span::call_site())).collect();
+    let tuples: Vec<_> = kernel.members.iter().map(|member| tuple(member.types())).collect();
+    let names = kernel.members.iter().map(|member| {
+        let names = member.types().map(short_name);
+        quote!((#(#names,)*))
+    });
+    let documentation = format!(
+        " Does what `f` says for the member of `{}` with these names; `None` if there is no such member.",
+        kernel.plain_name()
+    );
+    quote! {
+        #[doc = #documentation]
+        #[cfg(not(target_arch = "nvptx64"))]
+        pub fn on_member<__Result, __Function>(#(#axes: &str,)* f: __Function) -> ::core::option::Option<__Result>
+        where
+            #(__Function: ::splitzip_kernels::launch::OnMember<#tuples, __Result>,)*
+        {
+            match (#(#axes,)*) {
+                #(#names => ::core::option::Option::Some(<__Function as ::splitzip_kernels::launch::OnMember<#tuples, __Result>>::on_member(f)),)*
+                _ => ::core::option::Option::None,
+            }
         }
     }
 }

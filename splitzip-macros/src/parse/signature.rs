@@ -5,8 +5,8 @@ use super::{Faults, Generic};
 use proc_macro2::{TokenStream, TokenTree};
 use syn::parse::{Parse, ParseStream};
 use syn::{
-    Attribute, Error, GenericParam, Path, Result, ReturnType, Safety, Signature, TypeParam, TypeParamBound,
-    Visibility,
+    Attribute, Error, GenericParam, Meta, Path, Result, ReturnType, Safety, Signature, TypeParam,
+    TypeParamBound, Visibility,
 };
 
 /// A function whose body is not looked into.
@@ -31,7 +31,8 @@ impl Parse for Function {
         };
         match &function.body {
             TokenTree::Group(_) if input.is_empty() => Ok(function),
-            _ => Err(input.error("a kernel needs a body")),
+            // `function` below says it in a sentence.
+            _ => Err(input.error("no body")),
         }
     }
 }
@@ -53,7 +54,7 @@ pub fn check(function: &Function) -> Result<()> {
     let mut faults = Faults::default();
     for attribute in attributes {
         let mut refuse = |name: &str, reason: &str| {
-            if attribute.path().is_ident(name) {
+            if is_called(attribute, name) {
                 faults.add(Error::new_spanned(attribute, format!("`{name}` {reason}: remove it")));
             }
         };
@@ -107,6 +108,15 @@ pub fn check(function: &Function) -> Result<()> {
     faults.finish()
 }
 
+/// `#[name ..]`, or `#[unsafe(name ..)]`, as some must be written.
+fn is_called(attribute: &Attribute, name: &str) -> bool {
+    let inner = match &attribute.meta {
+        Meta::List(list) if list.path.is_ident("unsafe") => list.tokens.clone().into_iter().next(),
+        _ => None,
+    };
+    attribute.path().is_ident(name) || matches!(inner, Some(TokenTree::Ident(inner)) if inner == name)
+}
+
 /// Reads the generics: at most `D: Dtype` and `S: Scheme`, in this order.
 pub fn generics(signature: &Signature) -> Result<Vec<Generic>> {
     let mut faults = Faults::default();
@@ -130,7 +140,8 @@ pub fn generics(signature: &Signature) -> Result<Vec<Generic>> {
             faults.add(Error::new(
                 generic.name.span(),
                 format!(
-                    "`{}` and `{}` are both a `{}`: a kernel has one generic for the dtype and one for the scheme",
+                    "`{}` and `{}` are both a `{}`: a kernel has one generic for the dtype and one for the scheme, so \
+                     remove one; a second type can be an associated type of the first",
                     other.name,
                     generic.name,
                     generic.axis.bound()
@@ -163,7 +174,7 @@ fn generic(parameter: &TypeParam) -> Result<Generic> {
     if let Some((_, default)) = &parameter.default {
         return Err(Error::new_spanned(
             default,
-            "a generic of a kernel has no default, the lists say what it stands for",
+            "a generic of a kernel has no default, the lists say what it stands for: remove it",
         ));
     }
     let bound = match parameter.bounds.first() {

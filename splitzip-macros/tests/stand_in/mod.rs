@@ -236,6 +236,10 @@ pub mod launch {
         }
     }
 
+    pub trait OnMember<M, R> {
+        fn on_member(self) -> R;
+    }
+
     pub struct Source<'a>(u64, u64, PhantomData<&'a [u8]>);
     pub struct Target<'a>(u64, u64, PhantomData<&'a mut [u8]>);
     impl<'a> Source<'a> {
