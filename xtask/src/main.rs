@@ -5,7 +5,7 @@
 mod recipe;
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 const HELP: &str = "\

@@ -207,7 +207,7 @@ pub mod launch {
     #[diagnostic::on_unimplemented(
         message = "`{Self}` cannot be an argument of a kernel",
         label = "does not cross a launch",
-        note = "take memory as `In<..>` or `Out<..>`, a number as `u32`"
+        note = "take memory as `Elements<..>` or `ElementsOut<..>` (chunks of the codec: `In<..>`, `Out<..>`), a number as `u32`, `u64` or `f32`"
     )]
     pub trait Argument: Copy {
         type Raw: Copy;
@@ -226,7 +226,7 @@ pub mod launch {
     #[diagnostic::on_unimplemented(
         message = "`{Self}` is no grid, and the second parameter of a kernel is one",
         label = "does not say how many programs run",
-        note = "put `chunks: Chunks` in front of this parameter, for example"
+        note = "put `chunks: Chunks`, `strips: Strips<4>` or `rows: Rows` in front of this parameter, for example"
     )]
     pub trait Grid: Argument {
         fn programs(host: &Self::Host<'_>) -> u64;
