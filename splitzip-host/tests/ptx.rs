@@ -41,7 +41,7 @@ fn it_conforms_and_every_entry_is_run() {
         let report = conformance::run(&interpreter, &[member]).unwrap_or_else(|error| panic!("{error}"));
         assert!(report.cases >= 80, "{report:?}");
         let mut more = cases::small(member);
-        more.extend([cases::crowded(member), cases::large(member)]);
+        more.extend([cases::crowded(member, 60), cases::large(member)]);
         for case in more {
             conformance::check(&interpreter, &case).unwrap_or_else(|error| panic!("{error}"));
         }
@@ -70,7 +70,7 @@ fn it_conforms_and_every_entry_is_run() {
 }
 
 fn check_histogram(interpreter: &Interpreter, dtype: Dtype) {
-    for elements in [1, 1024, 5000, 20_000] {
+    for elements in [1, 330, 850, 1024, 5000, 20_000] {
         let bytes = Content::Outliers.bytes(dtype, elements, 64);
         let (got, expected) =
             (interpreter.histogram(dtype, &bytes).unwrap(), Reference.histogram(dtype, &bytes).unwrap());
@@ -136,6 +136,19 @@ fn damaged_frames() {
     let refused: u32 = refused.sum();
     println!("{refused} damaged frames refused");
     assert!(refused > 500, "{refused}");
+}
+
+/// From 63 tensors on the dynamic part fills a chunk, and `seal` reads it where it lies, 16 bytes at a time. It lies at a multiple of 8.
+#[test]
+#[ignore = "fails: `seal` wants the dynamic part at a multiple of 16, and the static part before it may end at a multiple of 8"]
+fn many_tensors() {
+    for member in members::members() {
+        for tensors in 80..84 {
+            let interpreter = Interpreter::new("sm_80");
+            conformance::check(&interpreter, &cases::crowded(member, tensors))
+                .unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
 }
 
 /// The text of every file is read back as the entry that it is named after.

@@ -337,15 +337,12 @@ impl Warp {
         Ok(Turn::Over)
     }
 
-    /// A collective, for the lanes whose masks are complete; the others wait.
-    fn collective(
-        &mut self,
-        context: &mut Context<'_>,
-        kind: Collective,
-        mask: Src,
-        lanes: u32,
-    ) -> Run<Turn> {
-        let masks = self.narrow(mask, lanes, context.entry, &context.place)?;
+    /// The lanes for which all lanes of their masks are there, with the same mask.
+    fn complete(&self, masks: &[u32; 32], lanes: u32) -> Run<u32> {
+        let first = masks[lanes.trailing_zeros() as usize & 31];
+        if lanes & !first == 0 && lanes_of(lanes).all(|lane| masks[lane as usize] == first) {
+            return Ok(if first & self.live & !lanes == 0 { lanes } else { 0 });
+        }
         let mut ready = 0u32;
         for lane in lanes_of(lanes) {
             let mask = masks[lane as usize];
@@ -357,6 +354,19 @@ impl Warp {
                 ready |= 1 << lane;
             }
         }
+        Ok(ready)
+    }
+
+    /// A collective, for the lanes whose masks are complete; the others wait.
+    fn collective(
+        &mut self,
+        context: &mut Context<'_>,
+        kind: Collective,
+        mask: Src,
+        lanes: u32,
+    ) -> Run<Turn> {
+        let masks = self.narrow(mask, lanes, context.entry, &context.place)?;
+        let ready = self.complete(&masks, lanes)?;
         let mut left = ready;
         while left != 0 {
             let mask = masks[left.trailing_zeros() as usize];

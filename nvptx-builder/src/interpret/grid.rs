@@ -189,7 +189,7 @@ impl Grid<'_> {
     fn start(&mut self, block: &mut Block, index: u64) {
         let threads: u32 = self.threads.iter().product();
         block.index = index;
-        block.shared.forget(index ^ self.options.seed(), self.options.unwritten_shared);
+        block.shared.forget(index ^ self.options.seed(), self.options.unwritten_shared, self.order.now);
         block.barriers = Default::default();
         for (number, warp) in block.warps.iter_mut().enumerate() {
             let id = index as u32 * self.order.warps + number as u32;

@@ -1,7 +1,7 @@
 //! The memory of the device: allocations far from each other, each byte of which knows whether it was written.
 
 use super::error::{FaultKind, MemoryError, Space};
-use super::order::{Race, Touch, Who};
+use super::order::{self, Race, Touch, Who};
 
 /// An allocation, or the shared memory of a block.
 pub(super) struct Region {
@@ -15,6 +15,8 @@ pub(super) struct Region {
     live: bool,
     /// Whether bytes that nobody wrote may be read.
     lenient: bool,
+    /// When it became what it is: accesses before were of another block.
+    fresh: u32,
 }
 
 /// What bytes are that nobody has written.
@@ -33,16 +35,16 @@ impl Region {
             writable: true,
             live: true,
             lenient: false,
+            fresh: 0,
         }
     }
 
     /// Makes it fresh for a block, with garbage that is another one for each `seed`.
-    pub fn forget(&mut self, seed: u64, lenient: bool) {
+    pub fn forget(&mut self, seed: u64, lenient: bool, now: u32) {
         let seed = (seed as usize).wrapping_mul(0x0100_0193);
         self.bytes.iter_mut().enumerate().for_each(|(place, byte)| *byte = garbage(place.wrapping_add(seed)));
         self.known.fill(0);
-        self.touches.fill(Touch::default());
-        self.lenient = lenient;
+        (self.lenient, self.fresh) = (lenient, now);
     }
 
     fn describe(&self, address: u64) -> String {
@@ -76,7 +78,7 @@ impl Region {
             return false;
         }
         if self.touches.is_empty() {
-            self.touches = vec![Touch::default(); self.bytes.len()];
+            self.touches = vec![[0; 6]; self.bytes.len()];
         }
         true
     }
@@ -121,12 +123,13 @@ impl Region {
         if let Some(place) = (at..end).find(|&place| self.known[place] == 0 && !self.lenient) {
             return Err(self.unknown(place));
         }
+        let since = self.fresh.max(who.order.start);
         if self.touched() {
             for place in at..end {
-                if let Err(race) = self.touches[place].read(who) {
+                if let Err(race) = order::read(&mut self.touches[place], who, since) {
                     return Err(self.race(place, race, who, "reads"));
                 }
-                if nc && self.touches[place].written_since(who.order.start) {
+                if nc && order::written_since(&self.touches[place], since) {
                     return Err(Box::new(FaultKind::NonCoherent { address: self.base + place as u64 }));
                 }
             }
@@ -143,9 +146,10 @@ impl Region {
         if !self.touched() {
             return Err(Box::new(FaultKind::ReadOnly { address }));
         }
+        let since = self.fresh.max(who.order.start);
         for (place, &byte) in (at..).zip(value) {
             let same = self.known[place] == 1 && self.bytes[place] == byte;
-            if let Err(race) = self.touches[place].write(who, same) {
+            if let Err(race) = order::write(&mut self.touches[place], who, since, same) {
                 return Err(self.race(place, race, who, "writes"));
             }
             self.bytes[place] = byte;
@@ -166,12 +170,12 @@ impl Region {
         if !self.touched() {
             return Err(Box::new(FaultKind::ReadOnly { address }));
         }
-        let end = at + bytes as usize;
+        let (end, since) = (at + bytes as usize, self.fresh.max(who.order.start));
         for place in at..end {
             if self.known[place] == 0 && !self.lenient {
                 return Err(self.unknown(place));
             }
-            if let Err(race) = self.touches[place].update(who) {
+            if let Err(race) = order::write(&mut self.touches[place], who, since, false) {
                 return Err(self.race(place, race, who, "updates"));
             }
         }
@@ -347,7 +351,7 @@ impl Memory {
     /// Forgets when what was touched, before the count of accesses ends.
     pub(super) fn begin(&mut self) {
         if self.now > 1 << 30 {
-            self.regions.iter_mut().for_each(|region| region.touches.fill(Touch::default()));
+            self.regions.iter_mut().for_each(|region| region.touches = Vec::new());
             self.now = 0;
         }
     }

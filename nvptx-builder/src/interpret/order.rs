@@ -13,16 +13,18 @@
 //!
 //! Everything before the launch is in order. Strong accesses (atomics, relaxed, volatile) do not race with each other.
 
-/// What is remembered of a byte. A time of 0 is never.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Touch {
-    write_warp: u32,
-    write_lanes: u32,
-    write_time: u32,
-    read_warp: u32,
-    read_lanes: u32,
-    read_time: u32,
-}
+/// What is remembered of a byte. Times of 0 are never.
+///
+/// Plain numbers: a vector of zeros then costs nothing until it is touched, where one of 24 bytes for each byte of an allocation would be most
+/// of a short launch.
+pub(super) type Touch = [u32; 6];
+
+const WRITE_WARP: usize = 0;
+const WRITE_LANES: usize = 1;
+const WRITE_TIME: usize = 2;
+const READ_WARP: usize = 3;
+const READ_LANES: usize = 4;
+const READ_TIME: usize = 5;
 
 /// The bit of a warp's number that says that its access was strong.
 const STRONG: u32 = 1 << 31;
@@ -109,8 +111,8 @@ pub(super) struct Race {
 impl Who<'_> {
     /// The lane of an earlier access that is in no order with this one.
     #[inline]
-    fn unordered(&self, warp: u32, lanes: u32, time: u32) -> Option<u32> {
-        if time <= self.order.start || self.order.lenient || (self.strong && warp & STRONG != 0) {
+    fn unordered(&self, [warp, lanes, time]: [u32; 3], since: u32) -> Option<u32> {
+        if time <= since || self.order.lenient || (self.strong && warp & STRONG != 0) {
             return None;
         }
         let warp = warp & !STRONG;
@@ -132,50 +134,43 @@ impl Who<'_> {
     }
 }
 
-impl Touch {
-    /// A read.
-    #[inline]
-    pub fn read(&mut self, who: &Who<'_>) -> Result<(), Race> {
-        if let Some(lane) = who.unordered(self.write_warp, self.write_lanes, self.write_time) {
-            return Err(Race { wrote: true, warp: self.write_warp & !STRONG, lane });
-        }
-        let mark = who.mark();
-        if self.read_warp == mark && who.synced[who.lane as usize] < self.read_time {
-            self.read_lanes |= 1 << who.lane;
-        } else {
-            (self.read_warp, self.read_lanes) = (mark, 1 << who.lane);
-        }
-        self.read_time = who.order.now;
-        Ok(())
+/// A read; accesses up to `since` are in order before everything.
+#[inline]
+pub(super) fn read(touch: &mut Touch, who: &Who<'_>, since: u32) -> Result<(), Race> {
+    let writer = [touch[WRITE_WARP], touch[WRITE_LANES], touch[WRITE_TIME]];
+    if let Some(lane) = who.unordered(writer, since) {
+        return Err(Race { wrote: true, warp: writer[0] & !STRONG, lane });
     }
+    let mark = who.mark();
+    if touch[READ_WARP] == mark && who.synced[who.lane as usize] < touch[READ_TIME] {
+        touch[READ_LANES] |= 1 << who.lane;
+    } else {
+        (touch[READ_WARP], touch[READ_LANES]) = (mark, 1 << who.lane);
+    }
+    touch[READ_TIME] = who.order.now;
+    Ok(())
+}
 
-    /// A write; `same` says that the byte is not changed by it.
-    #[inline]
-    pub fn write(&mut self, who: &Who<'_>, same: bool) -> Result<(), Race> {
-        if let Some(lane) = who.unordered(self.read_warp, self.read_lanes, self.read_time) {
-            return Err(Race { wrote: false, warp: self.read_warp & !STRONG, lane });
-        }
-        let mark = who.mark();
-        match who.unordered(self.write_warp, self.write_lanes, self.write_time) {
-            Some(lane) if !same => {
-                return Err(Race { wrote: true, warp: self.write_warp & !STRONG, lane });
-            }
-            Some(_) if self.write_warp == mark => self.write_lanes |= 1 << who.lane,
-            _ => (self.write_warp, self.write_lanes) = (mark, 1 << who.lane),
-        }
-        // Earlier reads are in order before this write, which stands for them from now on.
-        (self.read_time, self.write_time) = (0, who.order.now);
-        Ok(())
+/// A write; `same` says that the byte is not changed by it.
+#[inline]
+pub(super) fn write(touch: &mut Touch, who: &Who<'_>, since: u32, same: bool) -> Result<(), Race> {
+    let reader = [touch[READ_WARP], touch[READ_LANES], touch[READ_TIME]];
+    if let Some(lane) = who.unordered(reader, since) {
+        return Err(Race { wrote: false, warp: reader[0] & !STRONG, lane });
     }
+    let mark = who.mark();
+    let writer = [touch[WRITE_WARP], touch[WRITE_LANES], touch[WRITE_TIME]];
+    match who.unordered(writer, since) {
+        Some(lane) if !same => return Err(Race { wrote: true, warp: writer[0] & !STRONG, lane }),
+        Some(_) if writer[0] == mark => touch[WRITE_LANES] |= 1 << who.lane,
+        _ => (touch[WRITE_WARP], touch[WRITE_LANES]) = (mark, 1 << who.lane),
+    }
+    // Earlier reads are in order before this write, which stands for them from now on.
+    (touch[READ_TIME], touch[WRITE_TIME]) = (0, who.order.now);
+    Ok(())
+}
 
-    /// A read and a write in one.
-    #[inline]
-    pub fn update(&mut self, who: &Who<'_>) -> Result<(), Race> {
-        self.write(who, false)
-    }
-
-    /// Has the launch that began at `start` written it?
-    pub fn written_since(&self, start: u32) -> bool {
-        self.write_time > start
-    }
+/// Has the launch that began at `start` written it?
+pub(super) fn written_since(touch: &Touch, start: u32) -> bool {
+    touch[WRITE_TIME] > start
 }

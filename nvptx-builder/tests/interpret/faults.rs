@@ -126,7 +126,7 @@ fn what_is_not_known_is_refused_by_name() {
     refused(".local .align 4 .b8 s[4];\nret;", "directive `.local`");
     refused("bra $nowhere;\nret;", "no label `$nowhere`");
     refused("mov.u32 %r1, %zz;\nret;", "there is no `%zz`");
-    refused("add.s32 %r1, %r2;\nret;", "takes 2 operands, not");
+    refused("add.s32 %r1, %r2;\nret;", "`add.s32` takes 3 operands, not 2");
     assert!(Module::parse(".version 8.0\n.func f()").unwrap_err().message.contains("`.func`"));
 }
 
