@@ -8,6 +8,6 @@ pub use stand_in::{arch, dtype, launch, scheme, tile};
 use stand_in::prelude::*;
 
 #[kernel(warps = 8, blocks = 8)]
-pub fn scale(program: &Program, chunks: Chunks, factor: f32) {}
+pub fn scale(program: &Program, chunks: Chunks, factor: f64) {}
 
 fn main() {}
