@@ -1,6 +1,6 @@
 //! Measures the kernels of a GPU, with the device copy of the same run beside them. Prints one line of JSON a row.
 //!
-//! Usage: `gpu_bench KV.safetensors [ordinal [MiB]]`. Times are device events, medians; throughput is raw bytes per second; `share`
+//! Usage: `gpu_bench KV.safetensors [ordinal [MiB [scheme [bases [arrival]]]]]`; the first two run everything, more of them one row (for a profiler). Times are device events, medians; throughput is raw bytes per second; `share`
 //! is what the codec moves (raw and frame) over what the copy moves (read and written).
 
 #[path = "../tests/support/record.rs"]
@@ -13,9 +13,6 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaStream, sys};
 
-/// The member of most rows.
-const W4: (Scheme, Bases) = (Scheme::W4, Bases::Chunk);
-
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().ok_or("usage: gpu_bench KV.safetensors [ordinal [MiB]]")?;
@@ -24,27 +21,57 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let (device, target, entries) = (&cuda.info().name, cuda.target(), record::ptx_hashes(cuda.target()));
     println!("{}", serde_json::json!({ "device": device, "target": target, "entries": entries }));
     let stream = cuda.context().new_stream()?;
+    let row = |case: Case<'_>| row(&cuda, &stream, case);
+    let case = Case {
+        kv: &kv,
+        mib: 512,
+        data: "kv",
+        auto: false,
+        scheme: Scheme::W4,
+        bases: Bases::Chunk,
+        arrival: false,
+    };
     if let Some(mib) = arguments.next() {
-        return Ok(row(&cuda, &stream, &kv, mib.parse()?, "kv", false, W4)?); // for a profiler
+        let (scheme, bases, arrival) = (arguments.next(), arguments.next(), arguments.next());
+        return Ok(row(Case {
+            mib: mib.parse()?,
+            scheme: scheme.map_or(Ok(case.scheme), |scheme| scheme.parse())?,
+            bases: if bases.as_deref() == Some("channel") { Bases::Channel } else { Bases::Chunk },
+            arrival: arrival.is_some(),
+            ..case
+        })?);
     }
-    for mib in [1, 2, 8, 32, 128, 512] {
-        for auto in [false, true] {
-            row(&cuda, &stream, &kv, mib, "kv", auto, W4)?;
+    for scheme in Scheme::coded() {
+        for bases in Bases::ALL.iter().copied().filter(|&bases| bases == Bases::Chunk || scheme.has_window())
+        {
+            for arrival in [false, true] {
+                for mib in [1, 2, 8, 32, 128, 512] {
+                    row(Case { mib, scheme, bases, arrival, ..case })?;
+                }
+            }
         }
     }
-    for (name, data) in generated(&kv) {
-        row(&cuda, &stream, &data, 512, name, false, W4)?;
+    for mib in [2, 512] {
+        row(Case { mib, auto: true, ..case })?;
     }
-    for scheme in [Scheme::W3, Scheme::W2x3, Scheme::W2x2x3] {
-        for bases in [Bases::Chunk, Bases::Channel] {
-            row(&cuda, &stream, &kv, 2, "kv", false, (scheme, bases))?;
-            row(&cuda, &stream, &kv, 512, "kv", false, (scheme, bases))?;
+    for (data, kv) in generated(&kv) {
+        for scheme in Scheme::coded() {
+            row(Case { kv: &kv, data, scheme, ..case })?;
         }
-    }
-    for (name, data) in generated(&kv) {
-        row(&cuda, &stream, &data, 512, name, false, (Scheme::W2x3, Bases::Chunk))?;
     }
     Ok(())
+}
+
+/// One row.
+#[derive(Clone, Copy)]
+struct Case<'a> {
+    kv: &'a [u8],
+    mib: usize,
+    data: &'a str,
+    auto: bool,
+    scheme: Scheme,
+    bases: Bases,
+    arrival: bool,
 }
 
 /// The bytes behind the header of a safetensors file.
@@ -80,20 +107,12 @@ fn generated(kv: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-#[allow(clippy::too_many_arguments)]
-fn row(
-    cuda: &Cuda,
-    stream: &Arc<CudaStream>,
-    kv: &[u8],
-    mib: usize,
-    data: &str,
-    auto: bool,
-    (scheme, bases): (Scheme, Bases),
-) -> Result<()> {
+fn row(cuda: &Cuda, stream: &Arc<CudaStream>, case: Case<'_>) -> Result<()> {
+    let Case { kv, mib, data, auto, scheme, bases, arrival } = case;
     let bytes = mib << 20;
     let raw: Vec<u8> = kv.iter().copied().cycle().take(bytes).collect();
     let tensor = TensorSpec::new("kv", Dtype::Bf16, scheme, &[bytes as u64 / 128, 64]).with_bases(bases);
-    let spec = FrameSpec::new(vec![tensor], Flags::default());
+    let spec = FrameSpec::new(vec![tensor], Flags { arrival, ..Flags::default() });
     let codebook = match auto {
         true => CodebookChoice::Auto,
         false => CodebookChoice::Given(splitzip_host::Codebook::from_histogram(
@@ -113,6 +132,8 @@ fn row(
         // SAFETY: all memory outlives the synchronisation in `time`.
         unsafe { plan.encode(handle, &[input.address()], frame.address(), workspace.address()) }
     };
+    // SAFETY: as below.
+    unsafe { plan.prepare(handle, workspace.address())? };
     encode()?;
     stream.synchronize().map_err(|e| splitzip_host::Error::Io(std::io::Error::other(e)))?;
     let words = words(cuda, &frame, plan.layout().static_bytes)?;
@@ -169,7 +190,7 @@ fn row(
     let mut bad = [0; 16];
     cuda.download(&status, &mut bad)?;
     assert!(back == raw && bad == [0; 16], "the round trip differs");
-    if mib <= 32 && data == "kv" {
+    if !arrival && mib <= 32 && data == "kv" {
         let mut host = vec![0; frame_bytes as usize];
         cuda.download(&frame, &mut host)?;
         Frame::parse(&host)?;
@@ -183,7 +204,7 @@ fn row(
     let speed = |ms: f64| bytes as f64 / ms / 1e6;
     let share = |ms: f64, copied: f64| moved / ms / (ceiling / copied);
     println!(
-        "{{\"scheme\": \"{scheme}\", \"bases\": \"{}\", \"data\": {data:?}, \"MiB\": {mib}, \"codebook\": {:?}, \"ratio\": {:.4}, \
+        "{{\"scheme\": \"{scheme}\", \"bases\": \"{}\", \"arrival\": {arrival}, \"data\": {data:?}, \"MiB\": {mib}, \"codebook\": {:?}, \"ratio\": {:.4}, \
          \"copy_moved_GBps\": {:.0}, \"encode_GBps\": {:.0}, \"encode_share\": {:.3}, \"decode_GBps\": {:.0}, \"decode_share\": {:.3}, \
          \"graph_us\": {{\"copy\": {:.2}, \"encode\": {:.2}, \"decode\": {:.2}}}, \"graph_share\": {{\"encode\": {:.3}, \"decode\": {:.3}}}}}",
         bases.name(),

@@ -4,8 +4,8 @@
 //! when it runs. Frames are the same bytes with any number of threads: chunks are coded in any order, and placed by the same second
 //! step as on a GPU.
 
-use crate::format::{Layout, unpack, write};
-use crate::steps::{self, COUNTS_BYTES, Counting, Step, Steps, TABLE_BYTES, Workspace};
+use crate::format::{Layout, RECORD_BYTES, unpack, write};
+use crate::steps::{self, COUNTS_BYTES, Counting, Placing, Steps, TABLE_BYTES, Workspace};
 use crate::{
     Bases, Codebook, CodebookChoice, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Reference, Result,
     SAMPLED_CHUNKS, Scheme,
@@ -18,8 +18,10 @@ use std::sync::Arc;
 
 /// Chunks that a thread takes at once: 512 KiB of bf16, so that order and waiting cost little and small tensors still spread.
 const PIECE: u64 = 256;
-/// Groups that a thread takes at once when it places parts.
+/// Groups that a thread takes at once when it computes channel bases.
 const GROUP_PIECE: u64 = 256;
+/// Chunks in a group.
+const GROUP: u64 = crate::format::GROUP as u64;
 
 /// The CPU executor.
 #[derive(Clone, Debug, Default)]
@@ -73,14 +75,15 @@ impl Cpu {
             // SAFETY: as below.
             pieces(tensor.groups, GROUP_PIECE, |groups| unsafe { bases.run(groups) });
         }
-        let (encode, place) = (steps.encode()?, steps.place());
-        encode.check()?;
-        place.check()?;
-        // SAFETY: checked; the frame, the workspace and the input are as long as the layout says; chunks are disjoint.
-        pieces(tensor.chunks, PIECE, |chunks| unsafe { encode.run(chunks) });
-        // SAFETY: as above; groups are disjoint.
-        pieces(tensor.groups, GROUP_PIECE, |groups| unsafe { place.run(groups) });
-        Ok(())
+        // One thread writes the parts one behind the other; several have a scratch for each piece, and move it.
+        let whole = steps.encode(steps.placing())?;
+        whole.check()?;
+        if rayon::current_num_threads() == 1 || tensor.chunks <= PIECE {
+            // SAFETY: checked; the frame, the workspace and the input are as long as the layout says; the order is zero.
+            unsafe { whole.run(0..tensor.groups * GROUP) };
+            return Ok(());
+        }
+        Pieces::new(&steps)?.encode(&steps)
     }
 
     fn tensor_checksum(&self, steps: Steps<'_>, keep: bool) -> Result<u64> {
@@ -90,6 +93,68 @@ impl Cpu {
         // SAFETY: checked; additions to the sum are atomic, checksums of chunks disjoint.
         pieces(steps.tensor().chunks, PIECE, |chunks| unsafe { checksum.run(chunks) });
         Ok(sum[0])
+    }
+}
+
+/// The variable parts of a tensor, by pieces of [`PIECE`] chunks, each with a place for the most words it can have.
+struct Pieces {
+    count: u64,
+    /// Bytes of the parts of a piece.
+    stride: u64,
+    /// For each piece: the words so far, and two words that nobody asks for.
+    orders: Memory,
+    parts: Memory,
+}
+
+impl Pieces {
+    /// Bytes of the order of a piece: words so far (16), start (8), end (8).
+    const ORDER: u64 = 32;
+
+    fn new(steps: &Steps<'_>) -> Result<Pieces> {
+        let (tensor, count) = (steps.tensor(), steps.tensor().chunks.div_ceil(PIECE));
+        let stride = PIECE * steps::most_words(tensor) * 4;
+        Ok(Pieces {
+            count,
+            stride,
+            orders: Memory::new(count * Pieces::ORDER)?,
+            parts: Memory::new(count * stride)?,
+        })
+    }
+
+    fn encode(mut self, steps: &Steps<'_>) -> Result<()> {
+        let (tensor, orders, parts) = (steps.tensor(), self.orders.address(), self.parts.address());
+        let programs = tensor.groups * GROUP;
+        (0..self.count).into_par_iter().try_for_each(|piece| {
+            let (order, parts) = (orders + piece * Pieces::ORDER, parts + piece * self.stride);
+            let to = Placing { order, parts, start: order + 16, end: order + 24, ..steps.placing() };
+            // SAFETY: the tensor was checked; the piece has an order and a place for parts of its own; chunks are disjoint.
+            unsafe { steps.encode(to)?.run(piece * PIECE..programs.min((piece + 1) * PIECE)) };
+            Ok::<_, Error>(())
+        })?;
+        let words: Vec<u64> =
+            (0..self.count).map(|piece| u64_at(self.orders.bytes_mut(), piece * Pieces::ORDER)).collect();
+        // SAFETY: the word of the frame where the parts of this tensor start.
+        let first = unsafe { (steps.placing().start as *const u64).read_unaligned() };
+        let starts: Vec<u64> =
+            words.iter().scan(first, |end, words| Some(std::mem::replace(end, *end + words))).collect();
+        let end = first + words.iter().sum::<u64>();
+        // SAFETY: the word where they end.
+        unsafe { (steps.placing().end as *mut u64).write_unaligned(end) };
+        let (to, records) = (steps.frame + steps.layout.dense_bytes, steps.frame + tensor.directory_at);
+        let groups = PIECE / GROUP;
+        (0..self.count).into_par_iter().for_each(|piece| {
+            let (start, from) = (starts[piece as usize], parts + piece * self.stride);
+            // SAFETY: the frame has room for the most words; records of the piece exist; pieces are disjoint.
+            unsafe {
+                let bytes = words[piece as usize] as usize * 4;
+                std::ptr::copy_nonoverlapping(from as *const u8, (to + start * 4) as *mut u8, bytes);
+                for group in piece * groups..tensor.groups.min((piece + 1) * groups) {
+                    let record = (records + group * RECORD_BYTES) as *mut u64;
+                    record.write_unaligned(record.read_unaligned() + start);
+                }
+            }
+        });
+        Ok(())
     }
 }
 
@@ -246,10 +311,10 @@ impl Cpu {
             out[at..at + input.len()].copy_from_slice(input);
             let sum = write::checksums(steps.layout, number, input, out);
             out[dynamic + 8..dynamic + 16].copy_from_slice(&sum.to_le_bytes());
-            carry_words(steps.layout, number, out);
+            carry_words(Steps { frame: out.as_mut_ptr() as u64, workspace: workspace.address(), ..steps });
             return Ok(());
         }
-        workspace.bytes_mut()[..Workspace::zeroed(tensor) as usize].fill(0);
+        workspace.bytes_mut()[..COUNTS_BYTES as usize].fill(0);
         let at = steps.places.table_at(number) as usize;
         if tensor.scheme.has_codebook() {
             let codebook = match codebooks.get(number) {
@@ -260,16 +325,16 @@ impl Cpu {
             workspace.bytes_mut()[at..at + TABLE_BYTES as usize]
                 .copy_from_slice(&encode_table(codebook.exponents()));
         }
-        if tensor.elements == 0 {
-            carry_words(steps.layout, number, out);
-            return Ok(());
-        }
         let steps = Steps {
             frame: out.as_mut_ptr() as u64,
             workspace: workspace.address(),
             table: workspace.address() + at as u64,
             ..steps
         };
+        if tensor.elements == 0 {
+            carry_words(steps);
+            return Ok(());
+        }
         self.encode_coded(steps)?;
         if flags.tensor_checksums || flags.chunk_checksums {
             let sum = self.tensor_checksum(steps, flags.chunk_checksums)?;
@@ -347,10 +412,10 @@ impl Cpu {
 }
 
 /// Says that a tensor has no variable parts: as many words are before the next one as before it.
-fn carry_words(layout: &Layout, number: usize, out: &mut [u8]) {
-    let field = |number: usize| layout.static_bytes as usize + crate::format::DYNAMIC_BYTES as usize * number;
-    let (from, to) = (field(1 + number), field((2 + number) % (1 + layout.tensors.len())));
-    out.copy_within(from..from + 8, to);
+fn carry_words(steps: Steps<'_>) {
+    let to = steps.placing();
+    // SAFETY: words of the frame or of the workspace, both of which are ours.
+    unsafe { (to.end as *mut u64).write_unaligned((to.start as *const u64).read_unaligned()) };
 }
 
 /// Counts the exponents of a piece of a tensor.

@@ -6,12 +6,12 @@
 use crate::format::{DYNAMIC_BYTES, Layout, PlaneKind, RECORD_BYTES, TensorLayout};
 use crate::{Bases, Dtype, Error, Result, Scheme};
 use splitzip_kernels::dtype;
-use splitzip_kernels::kernels::{bases, checksum, decode, encode, histogram, pick, place, seal};
+use splitzip_kernels::kernels::{bases, checksum, decode, encode, encode_arrival, histogram, pick, seal};
 use splitzip_kernels::launch::{
-    Argument, ArgumentError, Chunks, Entry, Groups, Launch, OnMember, Programs, Source, Target,
+    Argument, ArgumentError, Chunks, Entry, Groups, Launch, OnMember, Programs, Queue, Source, Target,
 };
 use splitzip_kernels::scheme;
-use splitzip_kernels::tile::{ChannelBases, Nothing, TAIL_BYTES, Table, Totals};
+use splitzip_kernels::tile::{ChannelBases, Nothing, Order, TAIL_BYTES, Table};
 use std::ops::Range;
 
 /// Bytes of the encoder's table of a codebook.
@@ -62,10 +62,36 @@ steps! {
     [] pick, (), pick::Arguments<'static>;
     [D: dtype::Dtype] bases, (D,), bases::Arguments<'static, D>;
     [D: dtype::Dtype, S: scheme::Scheme] encode, (D, S), encode::Arguments<'static, D, S>;
-    [] place, (), place::Arguments<'static>;
     [D: dtype::Dtype, S: scheme::Scheme] decode, (D, S), decode::Arguments<'static, D, S>;
     [D: dtype::Dtype] checksum, (D,), checksum::Arguments<'static, D>;
     [] seal, (), seal::Arguments<'static>;
+}
+
+/// Encoding with parts as they come. Where programs run in order, they come in order: the CPU has no code of its own for it.
+struct Arriving<D: dtype::Dtype, S: scheme::Scheme> {
+    launched: encode_arrival::Arguments<'static, D, S>,
+    run: encode::Arguments<'static, D, S>,
+}
+
+impl<D: dtype::Dtype, S: scheme::Scheme> Step for Arriving<D, S>
+where
+    (D, S): encode::Member + encode_arrival::Member,
+    encode_arrival::Arguments<'static, D, S>: Sync,
+    encode::Arguments<'static, D, S>: Sync,
+{
+    fn entry(&self) -> &'static Entry {
+        <(D, S) as encode_arrival::Member>::ENTRY
+    }
+    fn check(&self) -> Result<(), ArgumentError> {
+        self.launched.check()
+    }
+    fn launch(&self) -> Result<Launch, ArgumentError> {
+        self.launched.launch()
+    }
+    unsafe fn run(&self, programs: Range<u64>) {
+        // SAFETY: by contract.
+        unsafe { self.run.run(programs) }
+    }
 }
 
 /// Makes the step of a member that is known by its names: one for each kernel with lists, which alone say what members there are.
@@ -87,8 +113,10 @@ step_of_member! {
         where [checksum::Arguments<'static, D>: Step];
     [D: dtype::Dtype, S: scheme::Scheme] BasesStep, (D, S), |steps: &Steps<'_>| steps.bases_of::<D, S>(),
         where [bases::Arguments<'static, D>: Step];
-    [D: dtype::Dtype, S: scheme::Scheme] EncodeStep, (D, S), |steps: &Steps<'_>| steps.encode_of::<D, S>(),
+    [D: dtype::Dtype, S: scheme::Scheme] EncodeStep, (D, S), |of: (&Steps<'_>, Placing)| of.0.encode_of::<D, S>(of.1),
         where [S::Given: Given, encode::Arguments<'static, D, S>: Step];
+    [D: dtype::Dtype, S: scheme::Scheme] ArrivalStep, (D, S), |of: (&Steps<'_>, Placing)| of.0.encode_arrival_of::<D, S>(of.1),
+        where [S::Given: Given, Arriving<D, S>: Step];
     [D: dtype::Dtype, S: scheme::Scheme] DecodeStep, (D, S), |of: (&Steps<'_>, u64, u64)| of.0.decode_of::<D, S>(of.1, of.2),
         where [S::Known: Given, decode::Arguments<'static, D, S>: Step];
 }
@@ -163,18 +191,17 @@ pub(crate) fn has_histogram(dtype: Dtype) -> bool {
     histogram::ENTRIES.iter().any(|entry| entry.dtype == Some(dtype.name()))
 }
 
-/// Where things lie in the memory that encoding a frame needs besides the frame. Tensors are encoded one after the other and share it,
-/// but for their tables.
+/// Where things lie in the memory that encoding a frame needs besides the frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Workspace {
-    /// Counters of the sample, then [`Totals`]: what must be zero before each tensor.
+    /// Counters of a sample, for one tensor after the other.
     pub counts_at: u64,
     /// Planes of a short chunk.
     pub tail_at: u64,
     /// Tables of the codebooks, one a tensor.
     pub tables_at: u64,
-    /// Slots of the variable parts.
-    pub slots_at: u64,
+    /// Orders, one a tensor: see [`order_at`].
+    pub orders_at: u64,
     /// All of it.
     pub bytes: u64,
 }
@@ -182,23 +209,16 @@ pub(crate) struct Workspace {
 impl Workspace {
     /// The workspace of a frame.
     pub fn of(layout: &Layout) -> Workspace {
-        let coded = || layout.tensors.iter().filter(|tensor| tensor.scheme != Scheme::Stored);
-        let totals = coded().map(|tensor| Totals::bytes_for(tensor.elements)).max().unwrap_or(0);
-        let slots = coded().map(|tensor| tensor.chunks * slot_words(tensor) * 4).max().unwrap_or(0);
-        let tail_at = COUNTS_BYTES + totals;
+        let tail_at = COUNTS_BYTES;
         let tables_at = tail_at + TAIL_BYTES;
-        let slots_at = (tables_at + TABLE_BYTES * layout.tensors.len() as u64).next_multiple_of(128);
-        Workspace { counts_at: 0, tail_at, tables_at, slots_at, bytes: slots_at + slots }
+        let orders_at = (tables_at + TABLE_BYTES * layout.tensors.len() as u64).next_multiple_of(128);
+        let bytes = orders_at + order_at(layout, layout.tensors.len());
+        Workspace { counts_at: 0, tail_at, tables_at, orders_at, bytes }
     }
 
     /// That of decoding: planes of a short chunk, and nothing else.
     pub const fn tail_only() -> Workspace {
-        Workspace { counts_at: 0, tail_at: 0, tables_at: 0, slots_at: 0, bytes: TAIL_BYTES }
-    }
-
-    /// Bytes at the start that must be zero before a tensor is encoded.
-    pub fn zeroed(tensor: &TensorLayout) -> u64 {
-        COUNTS_BYTES + Totals::bytes_for(tensor.elements)
+        Workspace { counts_at: 0, tail_at: 0, tables_at: 0, orders_at: 0, bytes: TAIL_BYTES }
     }
 
     /// Where the table of a tensor lies.
@@ -207,8 +227,33 @@ impl Workspace {
     }
 }
 
-fn slot_words(tensor: &TensorLayout) -> u64 {
+/// Where the [`Order`] of a tensor lies behind that of the first one.
+pub(crate) fn order_at(layout: &Layout, number: usize) -> u64 {
+    layout.tensors[..number].iter().map(|tensor| Order::bytes_for(tensor.elements)).sum()
+}
+
+/// Words of the largest variable part of a chunk.
+pub(crate) fn most_words(tensor: &TensorLayout) -> u64 {
     u64::from(tensor.raw_words(crate::format::CHUNK))
+}
+
+/// Where the variable parts of a tensor go, and what keeps count of them.
+#[derive(Clone, Copy)]
+pub(crate) struct Placing {
+    /// See [`Order`].
+    pub order: u64,
+    /// The parts.
+    pub parts: u64,
+    /// The word of `parts` where those of this tensor start.
+    pub start: u64,
+    /// Where the word goes that is the end of them.
+    pub end: u64,
+    /// In the order of the chunks?
+    pub in_order: bool,
+    /// Is the frame complete with this tensor, so that its check can be computed?
+    pub seal: bool,
+    /// What the frame starts with (static part and dynamic part without words), if nobody else writes it; else 0.
+    pub prologue: u64,
 }
 
 /// One tensor of a frame on its way: addresses of the machine that will run the steps.
@@ -241,11 +286,6 @@ impl<'l> Steps<'l> {
     /// Where the words before this tensor are kept.
     pub fn start_address(&self) -> u64 {
         self.dynamic(1 + self.number)
-    }
-
-    /// Where the words before the next tensor are kept: the words of the frame after the last one.
-    pub fn end_address(&self) -> u64 {
-        self.dynamic((2 + self.number) % (1 + self.layout.tensors.len()))
     }
 
     fn source(address: u64, bytes: u64) -> Source<'static> {
@@ -305,10 +345,43 @@ impl<'l> Steps<'l> {
         }
     }
 
-    /// Codes the chunks.
-    pub fn encode(&self) -> Result<Box<dyn Step>> {
+    /// Where the order of a tensor is in the workspace.
+    fn order_address(&self, number: usize) -> u64 {
+        self.workspace + self.places.orders_at + order_at(self.layout, number)
+    }
+
+    /// Where the words before a tensor are kept while a frame is encoded, or (`number` of tensors) those of the frame. A frame in arrival order has zeros
+    /// there, so they are kept in the header of an order.
+    fn words_address(&self, number: usize) -> u64 {
+        match number {
+            0 => self.dynamic(1),
+            n if n == self.layout.tensors.len() => self.dynamic(0),
+            n if self.layout.flags.arrival => self.order_address(n) + Order::SPARE,
+            n => self.dynamic(1 + n),
+        }
+    }
+
+    /// Where the variable parts go in the frame.
+    pub fn placing(&self) -> Placing {
+        Placing {
+            order: self.order_address(self.number),
+            parts: self.frame + self.layout.dense_bytes,
+            start: self.words_address(self.number),
+            end: self.words_address(self.number + 1),
+            in_order: !self.layout.flags.arrival,
+            seal: false,
+            prologue: 0,
+        }
+    }
+
+    /// Encodes the chunks.
+    pub fn encode(&self, to: Placing) -> Result<Box<dyn Step>> {
         let (dtype, scheme) = self.names();
-        encode::on_member(dtype, &scheme, EncodeStep(self)).ok_or_else(|| self.unsupported())
+        match to.in_order {
+            true => encode::on_member(dtype, &scheme, EncodeStep((self, to))),
+            false => encode_arrival::on_member(dtype, &scheme, ArrivalStep((self, to))),
+        }
+        .ok_or_else(|| self.unsupported())
     }
 
     /// What kernels call the dtype and the scheme of the tensor.
@@ -322,14 +395,15 @@ impl<'l> Steps<'l> {
         unsupported("kernel", self.tensor())
     }
 
-    fn encode_of<D: dtype::Dtype, S: scheme::Scheme>(&self) -> encode::Arguments<'static, D, S>
+    fn encode_of<D: dtype::Dtype, S: scheme::Scheme>(&self, to: Placing) -> encode::Arguments<'static, D, S>
     where
         S::Given: Given,
     {
         let tensor = self.tensor();
         let [(residuals, residual_bytes), (upper, upper_bytes), (codes, code_bytes)] = self.planes();
+        let (dynamic, dynamic_bytes) = (self.dynamic(0), self.layout.dynamic_bytes);
         encode::Arguments {
-            chunks: Chunks { elements: tensor.elements },
+            queue: Queue { elements: tensor.elements },
             words: self.words(),
             given: S::Given::host(self),
             channels: tensor.channels as u32,
@@ -337,13 +411,47 @@ impl<'l> Steps<'l> {
             upper_residuals: Self::target(upper, upper_bytes),
             codes: Self::target(codes, code_bytes),
             directory: Self::target(self.frame + tensor.directory_at, self.directory_bytes()),
-            slots: Self::target(
-                self.workspace + self.places.slots_at,
-                tensor.chunks * slot_words(tensor) * 4,
-            ),
-            totals: self.totals(),
+            parts: Self::target(to.parts, 0),
+            order: Self::target(to.order, Order::bytes_for(tensor.elements)),
+            prologue: Self::source(to.prologue, 0),
+            prologue_bytes: if to.prologue != 0 { self.layout.static_bytes + dynamic_bytes } else { 0 },
+            header: Self::target(self.frame, 0),
+            start: Self::target(to.start, 8),
+            end: Self::target(to.end, 8),
+            dynamic: Self::source(dynamic, dynamic_bytes),
+            dynamic_bytes: if to.seal { dynamic_bytes } else { 0 },
+            check: Self::target(dynamic + 12, 4),
             tail: self.tail(),
         }
+    }
+
+    fn encode_arrival_of<D: dtype::Dtype, S: scheme::Scheme>(&self, to: Placing) -> Arriving<D, S>
+    where
+        S::Given: Given,
+    {
+        let of = self.encode_of::<D, S>(to);
+        let launched = encode_arrival::Arguments {
+            queue: of.queue,
+            words: of.words,
+            given: of.given,
+            channels: of.channels,
+            residuals: of.residuals,
+            upper_residuals: of.upper_residuals,
+            codes: of.codes,
+            directory: of.directory,
+            parts: of.parts,
+            order: of.order,
+            prologue: of.prologue,
+            prologue_bytes: of.prologue_bytes,
+            header: of.header,
+            start: of.start,
+            end: of.end,
+            dynamic: of.dynamic,
+            dynamic_bytes: of.dynamic_bytes,
+            check: of.check,
+            tail: of.tail,
+        };
+        Arriving { launched, run: self.encode_of::<D, S>(to) }
     }
 
     /// Address and bytes of the packed residuals, of the bit planes of residuals, of the codes; 0 bytes for what the dtype does not have.
@@ -360,28 +468,8 @@ impl<'l> Steps<'l> {
         planes
     }
 
-    fn totals(&self) -> Target<'static> {
-        let at = self.workspace + self.places.counts_at + COUNTS_BYTES;
-        Self::target(at, Totals::bytes_for(self.tensor().elements))
-    }
-
     fn directory_bytes(&self) -> u64 {
         self.tensor().groups * RECORD_BYTES
-    }
-
-    /// Moves the variable parts to their places.
-    pub fn place(&self) -> impl Step + use<> {
-        let tensor = self.tensor();
-        place::Arguments {
-            grid: Groups { elements: tensor.elements },
-            slots: Self::source(self.workspace + self.places.slots_at, 0),
-            slot_words: slot_words(tensor) as u32,
-            totals: self.totals(),
-            directory: Self::target(self.frame + tensor.directory_at, self.directory_bytes()),
-            start: Self::target(self.start_address(), 8),
-            end: Self::target(self.end_address(), 8),
-            parts: Self::target(self.frame + self.layout.dense_bytes, 0),
-        }
     }
 
     /// Adds up the checksums of the raw elements, into the frame.
@@ -482,14 +570,13 @@ impl Counting {
 }
 
 /// Computes the check of the dynamic part of a frame at `frame`.
-pub(crate) fn seal_frame(layout: &Layout, frame: u64, tail: u64) -> impl Step + use<> {
+pub(crate) fn seal_frame(layout: &Layout, frame: u64) -> impl Step + use<> {
     let at = frame + layout.static_bytes;
     seal::Arguments {
         programs: Programs { programs: 1 },
         dynamic: Steps::source(at, layout.dynamic_bytes),
-        elements: layout.dynamic_bytes / 2,
+        bytes: layout.dynamic_bytes,
         check: Steps::target(at + 12, 4),
-        tail: Steps::target(tail, TAIL_BYTES),
     }
 }
 

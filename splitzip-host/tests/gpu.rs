@@ -49,13 +49,18 @@ impl Buffers {
     fn new(cuda: &Cuda, plan: &EncodePlan, case: &Case) -> Buffers {
         let decode = cuda.plan_decode(&case.spec).unwrap();
         let allocate = |bytes: u64| cuda.allocate(bytes).unwrap();
-        Buffers {
+        let buffers = Buffers {
             inputs: case.inputs.iter().map(|input| cuda.upload(input).unwrap()).collect(),
             outputs: case.inputs.iter().map(|input| cuda.upload(&vec![0xa5; input.len()]).unwrap()).collect(),
             frame: allocate(plan.max_frame_bytes()),
             workspaces: [allocate(plan.workspace_bytes()), allocate(decode.workspace_bytes())],
             status: cuda.upload(&[0; 4]).unwrap(),
-        }
+        };
+        let stream = cuda.context().default_stream();
+        // SAFETY: the workspace is as long as the plan says, and outlives the synchronisation.
+        unsafe { plan.prepare(StreamHandle::from(&*stream), buffers.workspaces[0].address()) }.unwrap();
+        stream.synchronize().unwrap();
+        buffers
     }
 
     fn addresses(memory: &[DeviceBytes]) -> Vec<u64> {

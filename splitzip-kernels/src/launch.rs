@@ -7,7 +7,7 @@
 //! Other crates have types of their own there: memory by [`memory_arguments!`](crate::memory_arguments), which says how many bytes the kernel
 //! may touch ([`Extent`]), anything else by [`Argument`] itself; a [`Grid`] says how many programs run.
 
-use crate::stream::{CHUNK, RECORD_BYTES, chunks, groups};
+use crate::stream::{CHUNK, GROUP, RECORD_BYTES, chunks, groups};
 use crate::tile::Element;
 use core::fmt;
 use core::marker::PhantomData;
@@ -56,6 +56,8 @@ pub struct Entry {
     pub min_blocks: u32,
     /// Bytes of shared memory of a block.
     pub shared_bytes: u32,
+    /// The blocks of the grid share its work: any number of them will do, and as many as are resident at once do best.
+    pub any_blocks: bool,
 }
 
 /// The most argument slots of an entry, the hidden one included.
@@ -295,6 +297,12 @@ pub trait Grid: Argument {
     fn rows(_: &Self::Host<'_>) -> u64 {
         1
     }
+    /// Do the blocks share the work, so that any number of them will do?
+    const ANY_BLOCKS: bool = false;
+    /// Blocks of a launch, of `warps` warps each.
+    fn blocks(host: &Self::Host<'_>, warps: u64) -> u64 {
+        Self::programs(host).div_ceil(warps)
+    }
     /// Both.
     fn size(host: &Self::Host<'_>) -> Size {
         Size { elements: Self::elements(host), rows: Self::rows(host) }
@@ -474,12 +482,77 @@ grids! {
     Programs { programs } = |n| n, |_| 0;
 }
 
+/// Blocks of 16 programs and a bookkeeper take the groups of a tensor of `elements` elements one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Queue {
+    /// See the type.
+    pub elements: u64,
+}
+
+impl Argument for Queue {
+    type Raw = u64;
+    type Host<'a> = Queue;
+    const KIND: Kind = Kind::U64;
+    #[inline(always)]
+    unsafe fn from_raw(raw: u64) -> Self {
+        Queue { elements: raw }
+    }
+    fn slot(host: &Queue) -> u64 {
+        host.elements
+    }
+    fn raw(host: &Queue) -> u64 {
+        host.elements
+    }
+    fn check(host: &Queue, name: &'static str, _: Size) -> Result<(), ArgumentError> {
+        if host.elements > Queue::MOST {
+            return Err(ArgumentError::TooLarge { name, given: host.elements, most: Queue::MOST });
+        }
+        Ok(())
+    }
+}
+
+impl Grid for Queue {
+    fn programs(host: &Queue) -> u64 {
+        groups(host.elements) * GROUP as u64
+    }
+    fn elements(host: &Queue) -> u64 {
+        host.elements
+    }
+    const ANY_BLOCKS: bool = true;
+    fn blocks(host: &Queue, _: u64) -> u64 {
+        groups(host.elements)
+    }
+}
+
+impl Queue {
+    /// The most elements: 32 GiB of bf16. A prefix is then 32 bits, and one trip to memory.
+    pub const MOST: u64 = 1 << 34;
+
+    /// Groups of the tensor.
+    #[inline(always)]
+    pub fn groups(&self) -> u32 {
+        groups(self.elements) as u32
+    }
+
+    /// Its chunks.
+    #[inline(always)]
+    pub fn chunks(&self) -> Chunks {
+        Chunks { elements: self.elements }
+    }
+}
+
 impl Chunks {
     /// Elements of the chunk with this number: 1024, fewer in the last one, 0 behind it.
     #[inline(always)]
     pub fn valid(&self, chunk: u32) -> u32 {
-        let start = chunk as u64 * CHUNK as u64;
-        self.elements.saturating_sub(start).min(CHUNK as u64) as u32
+        let whole = (self.elements / CHUNK as u64) as u32;
+        if chunk < whole {
+            CHUNK
+        } else if chunk == whole {
+            (self.elements % CHUNK as u64) as u32
+        } else {
+            0
+        }
     }
 }
 

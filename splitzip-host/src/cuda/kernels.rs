@@ -129,11 +129,13 @@ impl Function {
     ///
     /// # Safety
     /// The addresses in the launch are valid on the device until it has run; the function is the entry of the launch.
-    pub unsafe fn launch(self, launch: &Launch, stream: StreamHandle) -> Result<()> {
+    pub unsafe fn launch(self, launch: &Launch, multiprocessors: u32, stream: StreamHandle) -> Result<()> {
         if launch.blocks == 0 {
             return Ok(());
         }
-        let blocks = u32::try_from(launch.blocks).ok().filter(|&blocks| blocks < 1 << 31);
+        let resident = u64::from(multiprocessors) * u64::from(launch.entry.min_blocks);
+        let blocks = if launch.entry.any_blocks { launch.blocks.min(resident) } else { launch.blocks };
+        let blocks = u32::try_from(blocks).ok().filter(|&blocks| blocks < 1 << 31);
         let blocks = blocks.ok_or(Error::TooLarge { what: "the grid", bits: 31 })?;
         let mut slots: Vec<u64> = launch.slots.as_slice().to_vec();
         let mut pointers: Vec<*mut c_void> = slots.iter_mut().map(|slot| (slot as *mut u64).cast()).collect();

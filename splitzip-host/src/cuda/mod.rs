@@ -47,6 +47,8 @@ pub struct DeviceInfo {
     pub compute_capability: (i32, i32),
     /// Bytes of its memory.
     pub memory: u64,
+    /// Its multiprocessors.
+    pub multiprocessors: u32,
 }
 
 /// A device, and the kernels on it.
@@ -101,10 +103,11 @@ fn info(ordinal: usize) -> Result<DeviceInfo> {
         attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
         attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
     );
+    let multiprocessors = attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(1) as u32;
     let name = result::device::get_name(device).map_err(&failed)?;
     // SAFETY: a device of the driver.
     let memory = unsafe { result::device::total_mem(device) }.map_err(&failed)? as u64;
-    Ok(DeviceInfo { ordinal, name, compute_capability, memory })
+    Ok(DeviceInfo { ordinal, name, compute_capability, memory, multiprocessors })
 }
 
 fn text(error: &DriverError) -> String {
@@ -286,7 +289,13 @@ impl Executor for Cuda {
         let step =
             Counting { words, bytes, samples, programs, counts: counts_at, tail: tail_at }.step(dtype)?;
         // SAFETY: all memory lives until the download below has waited.
-        unsafe { self.kernels.function(step.entry().name)?.launch(&step.launch()?, STREAM)? };
+        unsafe {
+            self.kernels.function(step.entry().name)?.launch(
+                &step.launch()?,
+                self.info.multiprocessors,
+                STREAM,
+            )?
+        };
         let mut host = [0; COUNTS_BYTES as usize];
         self.download(&counts, &mut host)?;
         let counts: Vec<u64> =
@@ -308,7 +317,10 @@ impl Executor for Cuda {
         let inputs = inputs.iter().map(|input| self.upload(input)).collect::<Result<Vec<_>>>()?;
         let addresses: Vec<u64> = inputs.iter().map(DeviceBytes::address).collect();
         // SAFETY: everything lives until the download below has waited.
-        unsafe { plan.encode(STREAM, &addresses, frame.address(), workspace.address())? };
+        unsafe {
+            plan.prepare(STREAM, workspace.address())?;
+            plan.encode(STREAM, &addresses, frame.address(), workspace.address())?;
+        };
         let dense = plan.layout().dense_bytes as usize;
         self.download(&frame, &mut out[..dense])?;
         let at = plan.layout().static_bytes as usize;

@@ -9,12 +9,12 @@
 use super::kernels::Function;
 use super::{Cuda, DeviceBytes, StreamHandle, driver_error};
 use crate::format::{DYNAMIC_BYTES, Layout, write};
-use crate::steps::{self, Step, Steps, TABLE_BYTES, Workspace};
+use crate::steps::{self, COUNTS_BYTES, Placing, Step, Steps, TABLE_BYTES, Workspace};
 use crate::{Bases, CodebookChoice, Error, FrameSpec, Result, SAMPLED_CHUNKS, Scheme};
 use cudarc::driver::result;
 use splitzip_kernels::launch::{Entry, Launch};
 use splitzip_kernels::scheme::encode_table;
-use splitzip_kernels::tile::TAIL_BYTES;
+use splitzip_kernels::tile::{Order, TAIL_BYTES};
 use std::collections::HashMap;
 
 /// The kernels of a plan, by their entries: loaded when the plan is made, since a stream that is being captured cannot load any.
@@ -53,6 +53,7 @@ pub trait Queue {
 /// A stream of the driver, with the kernels of a plan.
 struct Stream<'p> {
     functions: &'p Functions,
+    multiprocessors: u32,
     stream: StreamHandle,
 }
 
@@ -64,7 +65,7 @@ impl Queue for Stream<'_> {
             reason: "the plan has not loaded this kernel".to_owned(),
         })?;
         // SAFETY: by contract; the function is that of the entry.
-        unsafe { function.launch(launch, self.stream) }
+        unsafe { function.launch(launch, self.multiprocessors, self.stream) }
     }
 
     unsafe fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<()> {
@@ -118,7 +119,23 @@ impl EncodePlan {
         self.work.places.bytes
     }
 
-    /// Queues the encoding of a frame on a stream and returns.
+    /// Queues what makes a workspace ready for this plan: once, before the first call with it. Encoding leaves it ready for the next one.
+    ///
+    /// # Errors
+    /// A misaligned address, an error of the driver.
+    ///
+    /// # Safety
+    /// As [`EncodePlan::encode`].
+    pub unsafe fn prepare(&self, stream: StreamHandle, workspace: u64) -> Result<()> {
+        self.cuda.bind()?;
+        let multiprocessors = self.cuda.info().multiprocessors;
+        let stream = Stream { functions: &self.functions, multiprocessors, stream };
+        // SAFETY: by contract; the plan owns the start.
+        unsafe { self.work.prepare(&stream, self.start.address(), workspace) }
+    }
+
+    /// Queues the encoding of a frame on a stream and returns. The workspace was [prepared](EncodePlan::prepare) for this plan; a frame that is
+    /// encoded with another one is not sealed, and nobody takes it for a frame.
     ///
     /// `inputs` are device addresses of the raw bytes of each tensor, `frame` and `workspace` device addresses of
     /// [`EncodePlan::max_frame_bytes`] and [`EncodePlan::workspace_bytes`]. Inputs are multiples of 16, the others of 128.
@@ -137,7 +154,8 @@ impl EncodePlan {
         workspace: u64,
     ) -> Result<()> {
         self.cuda.bind()?;
-        let stream = Stream { functions: &self.functions, stream };
+        let multiprocessors = self.cuda.info().multiprocessors;
+        let stream = Stream { functions: &self.functions, multiprocessors, stream };
         // SAFETY: by contract; the plan owns the start.
         unsafe { self.work.run(&stream, self.start.address(), inputs, frame, workspace) }
     }
@@ -179,11 +197,10 @@ impl EncodeWork {
                 entries.push(steps.histogram(0, 0)?.entry());
                 entries.push(steps.pick().entry());
                 entries.push(steps.bases()?.entry());
-                entries.push(steps.encode()?.entry());
-                entries.push(steps.place().entry());
+                entries.push(steps.encode(steps.placing())?.entry());
             }
         }
-        entries.push(steps::seal_frame(&layout, 0, 0).entry());
+        entries.push(steps::seal_frame(&layout, 0).entry());
         let mut start = write::static_bytes(spec, &layout);
         let mut tables = vec![0u8; TABLE_BYTES as usize * layout.tensors.len()];
         let mut dynamic = vec![0u8; layout.dynamic_bytes as usize];
@@ -213,6 +230,7 @@ impl EncodeWork {
         start.extend(dynamic);
         start.resize(start.len().next_multiple_of(16), 0);
         start.extend(tables);
+        start.extend(Order::prepared().iter().flat_map(|word| word.to_le_bytes()));
         let gaps = steps::gaps(&layout);
         Ok(EncodeWork { layout, places, entries, automatic, start, gaps })
     }
@@ -222,7 +240,7 @@ impl EncodeWork {
         &self.entries
     }
 
-    /// What a frame starts with: the static part and a dynamic part with the given codebooks; behind it the tables. To be put into the
+    /// What a frame starts with: the static part and a dynamic part with the given codebooks; behind it the tables, and what an order starts with. To be put into the
     /// memory of whoever runs the work.
     pub fn start(&self) -> &[u8] {
         &self.start
@@ -242,6 +260,27 @@ impl EncodeWork {
     /// Bytes that the workspace needs. One workspace serves any number of calls on one stream, one after the other.
     pub fn workspace_bytes(&self) -> u64 {
         self.places.bytes
+    }
+
+    /// Makes a workspace ready: as [`EncodePlan::prepare`], with the address of [`EncodeWork::start`] in front.
+    ///
+    /// # Errors
+    /// A misaligned address, what the queue says.
+    ///
+    /// # Safety
+    /// As [`EncodePlan::encode`], for the memory of the queue.
+    pub unsafe fn prepare(&self, queue: &dyn Queue, start: u64, workspace: u64) -> Result<()> {
+        check_alignment("the workspace", workspace, 128)?;
+        let orders = workspace + self.places.orders_at;
+        let header = start + self.start.len() as u64 - Order::HEADER_BYTES;
+        // SAFETY: by contract and by the layout.
+        unsafe {
+            queue.clear(orders, self.places.bytes - self.places.orders_at)?;
+            for number in 0..self.layout.tensors.len() {
+                queue.copy(orders + steps::order_at(&self.layout, number), header, Order::HEADER_BYTES)?;
+            }
+        }
+        Ok(())
     }
 
     /// Does the work: as [`EncodePlan::encode`], with the address of [`EncodeWork::start`] in front.
@@ -272,17 +311,35 @@ impl EncodeWork {
         let start_bytes = self.layout.static_bytes + self.layout.dynamic_bytes;
         // SAFETY: addresses and sizes by contract and by the layout.
         unsafe {
-            queue.copy(frame, start, start_bytes)?;
+            if !self.starts_itself() {
+                queue.copy(frame, start, start_bytes)?;
+            }
             for &(at, bytes) in &self.gaps {
                 queue.clear(frame + at, bytes)?;
             }
             for (number, &elements) in inputs.iter().enumerate() {
                 let steps = self.steps(number, start, elements, frame, workspace);
-                self.encode_tensor(queue, steps)?;
+                self.encode_tensor(queue, steps, start)?;
             }
-            let seal = steps::seal_frame(&self.layout, frame, workspace + self.places.tail_at);
-            queue.launch(&seal.launch()?)
+            if !self.seals_itself() {
+                let seal = steps::seal_frame(&self.layout, frame);
+                queue.launch(&seal.launch()?)?;
+            }
+            Ok(())
         }
+    }
+
+    /// Is the launch that encodes the last tensor the last thing that writes to the dynamic part?
+    fn seals_itself(&self) -> bool {
+        let flags = self.layout.flags;
+        let last = self.layout.tensors.last();
+        last.is_some_and(|last| last.scheme != Scheme::Stored && last.elements != 0)
+            && !(flags.tensor_checksums || flags.chunk_checksums)
+    }
+
+    /// Is one launch all there is to do? Then it writes the start of the frame as well.
+    fn starts_itself(&self) -> bool {
+        self.layout.tensors.len() == 1 && !self.automatic[0] && self.seals_itself()
     }
 
     fn steps(&self, number: usize, start: u64, elements: u64, frame: u64, workspace: u64) -> Steps<'_> {
@@ -298,8 +355,15 @@ impl EncodeWork {
 
     /// # Safety
     /// As [`EncodeWork::run`].
-    unsafe fn encode_tensor(&self, queue: &dyn Queue, steps: Steps<'_>) -> Result<()> {
+    unsafe fn encode_tensor(&self, queue: &dyn Queue, steps: Steps<'_>, start: u64) -> Result<()> {
         let tensor = steps.tensor();
+        let seal = steps.number + 1 == self.layout.tensors.len() && self.seals_itself();
+        let mut placing = Placing { seal, ..steps.placing() };
+        if self.starts_itself() {
+            // The frame says how many words are before its first tensor only when it is complete. They are 0.
+            let zero = start + self.layout.static_bytes + DYNAMIC_BYTES;
+            placing = Placing { prologue: start, start: zero, ..placing };
+        }
         let run = |step: &dyn Step| {
             // SAFETY: by contract; the steps are those of this layout.
             unsafe { queue.launch(&step.launch()?) }
@@ -309,27 +373,26 @@ impl EncodeWork {
             if tensor.scheme == Scheme::Stored {
                 let at = steps.frame + tensor.planes[0].at;
                 queue.copy(at, steps.elements, tensor.bytes)?;
-                queue.copy(steps.end_address(), steps.start_address(), 8)?;
+                queue.copy(placing.end, placing.start, 8)?;
                 if steps.wants_checksum() {
                     // Of the copy: an odd last byte has a zero byte behind it there.
                     run(&*Steps { elements: at, ..steps }.checksum()?)?;
                 }
                 return Ok(());
             }
-            queue.clear(steps.workspace + steps.places.counts_at, Workspace::zeroed(tensor))?;
             if self.automatic[steps.number] {
+                queue.clear(steps.workspace + steps.places.counts_at, COUNTS_BYTES)?;
                 let samples = tensor.chunks.min(SAMPLED_CHUNKS);
                 run(&*steps.histogram(samples, samples)?)?;
                 run(&steps.pick())?;
             }
             if tensor.elements == 0 {
-                return queue.copy(steps.end_address(), steps.start_address(), 8);
+                return queue.copy(placing.end, placing.start, 8);
             }
             if tensor.bases == Bases::Channel {
                 run(&*steps.bases()?)?;
             }
-            run(&*steps.encode()?)?;
-            run(&steps.place())?;
+            run(&*steps.encode(placing)?)?;
             if steps.wants_checksum() {
                 run(&*steps.checksum()?)?;
             }
@@ -387,7 +450,8 @@ impl DecodePlan {
         sums: u64,
     ) -> Result<()> {
         self.cuda.bind()?;
-        let stream = Stream { functions: &self.functions, stream };
+        let multiprocessors = self.cuda.info().multiprocessors;
+        let stream = Stream { functions: &self.functions, multiprocessors, stream };
         // SAFETY: by contract.
         unsafe { self.work.run(&stream, frame, frame_bytes, outputs, workspace, status, sums) }
     }

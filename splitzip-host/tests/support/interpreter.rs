@@ -26,6 +26,8 @@ pub type Lines = BTreeMap<&'static str, BTreeMap<u32, u64>>;
 pub struct Interpreter {
     target: &'static str,
     options: Options,
+    /// Blocks of a launch that any number of blocks can do. Few, so that each has several turns.
+    most_blocks: u64,
     modules: Mutex<HashMap<&'static str, Arc<Module>>>,
     lines: Mutex<Lines>,
 }
@@ -35,13 +37,18 @@ impl Interpreter {
     pub fn new(target: &'static str) -> Interpreter {
         // Staged parts are read in pairs of words, and the second one may lie behind them: its bits are shifted out.
         let options = Options::default().unwritten_shared(true);
-        Interpreter { target, options, modules: Mutex::default(), lines: Mutex::default() }
+        Interpreter { target, options, most_blocks: 2, modules: Mutex::default(), lines: Mutex::default() }
     }
 
     /// The same with blocks in this order, so many of them alive at once.
     pub fn with_order(self, order: BlockOrder, resident: usize) -> Interpreter {
         let options = self.options.order(order).resident(resident).slice(64);
         Interpreter { options, ..self }
+    }
+
+    /// The same with at most so many blocks of a launch that any number of blocks can do.
+    pub fn with_blocks(self, most_blocks: u64) -> Interpreter {
+        Interpreter { most_blocks, ..self }
     }
 
     /// The same for damaged frames: two entries may then name one element, and which of them comes last nobody promises.
@@ -116,9 +123,11 @@ impl Queue for Device<'_> {
     unsafe fn launch(&self, launch: &Launch) -> Result<()> {
         let (entry, slots) = (launch.entry.name, launch.slots.as_slice());
         let module = self.interpreter.module(entry);
+        let most = if launch.entry.any_blocks { self.interpreter.most_blocks } else { u64::MAX };
+        let blocks = launch.blocks.min(most);
         let (mut memory, options) = (self.memory.borrow_mut(), &self.interpreter.options);
         let report = module
-            .launch(entry, launch.blocks, slots, &mut memory, options)
+            .launch(entry, blocks, slots, &mut memory, options)
             .map_err(|error| launch_error(&error))?;
         let mut lines = self.interpreter.lines.lock().unwrap();
         let lines = lines.entry(entry).or_default();
@@ -183,6 +192,63 @@ impl Interpreter {
     }
 }
 
+impl Interpreter {
+    /// Frames of several inputs, one after the other with one plan and one workspace.
+    pub fn encode_again(
+        &self,
+        spec: &FrameSpec,
+        codebooks: &[CodebookChoice],
+        inputs: &[&[&[u8]]],
+    ) -> Result<Vec<Vec<u8>>> {
+        let work = EncodeWork::new("interpreter", spec, codebooks)?;
+        let device = Device::new(self);
+        let (start, workspace) = (device.upload(work.start()), device.allocate(work.workspace_bytes()));
+        // SAFETY: nothing here is an address of this process; the device checks each of its own.
+        unsafe { work.prepare(&device, start, workspace)? };
+        inputs.iter().map(|inputs| self.encode_on(&device, &work, start, workspace, inputs)).collect()
+    }
+
+    /// Encodes with a workspace that nobody has prepared, full of junk. What comes out is no frame, but something.
+    pub fn encode_unprepared(&self, spec: &FrameSpec, inputs: &[&[u8]]) -> Result<Vec<u8>> {
+        let work = EncodeWork::new("interpreter", spec, &[])?;
+        let device = Device::new(self);
+        let (start, workspace) = (device.upload(work.start()), device.allocate(work.workspace_bytes()));
+        let frame = device.allocate(work.max_frame_bytes());
+        for (at, bytes) in [(workspace, work.workspace_bytes()), (frame, work.max_frame_bytes())] {
+            device.memory.borrow_mut().fill(at, bytes as usize, 0xa5).map_err(memory_error)?;
+        }
+        let addresses: Vec<u64> = inputs.iter().map(|input| device.upload(input)).collect();
+        // SAFETY: as above.
+        unsafe { work.run(&device, start, &addresses, frame, workspace)? };
+        device.read(frame, work.max_frame_bytes() as usize)
+    }
+
+    fn encode_on(
+        &self,
+        device: &Device<'_>,
+        work: &EncodeWork,
+        start: u64,
+        workspace: u64,
+        inputs: &[&[u8]],
+    ) -> Result<Vec<u8>> {
+        let frame = device.allocate(work.max_frame_bytes());
+        let addresses: Vec<u64> = inputs.iter().map(|input| device.upload(input)).collect();
+        // SAFETY: as above.
+        unsafe { work.run(device, start, &addresses, frame, workspace)? };
+        let layout = work.layout();
+        let dense = layout.dense_bytes as usize;
+        let mut out = device.read(frame, dense)?;
+        let words = number(&out[layout.static_bytes as usize..]);
+        let end = dense + 4 * words as usize;
+        if end as u64 > work.max_frame_bytes() {
+            let reason = format!("the device counted {words} words, which cannot be");
+            return Err(Error::Device { what: "encoding".to_owned(), reason });
+        }
+        out.extend(device.read(frame + dense as u64, end - dense)?);
+        Ok(out)
+    }
+}
+
 impl Executor for Interpreter {
     fn name(&self) -> String {
         format!("interpreter ({})", self.target)
@@ -234,25 +300,9 @@ impl Executor for Interpreter {
         out: &mut [u8],
     ) -> Result<usize> {
         write::check_encode(spec, codebooks, inputs, out)?;
-        let work = EncodeWork::new("interpreter", spec, codebooks)?;
-        let device = Device::new(self);
-        let start = device.upload(work.start());
-        let (frame, workspace) =
-            (device.allocate(work.max_frame_bytes()), device.allocate(work.workspace_bytes()));
-        let addresses: Vec<u64> = inputs.iter().map(|input| device.upload(input)).collect();
-        // SAFETY: as above.
-        unsafe { work.run(&device, start, &addresses, frame, workspace)? };
-        let layout = work.layout();
-        let dense = layout.dense_bytes as usize;
-        out[..dense].copy_from_slice(&device.read(frame, dense)?);
-        let words = number(&out[layout.static_bytes as usize..]);
-        let end = dense + 4 * words as usize;
-        if end as u64 > work.max_frame_bytes() {
-            let reason = format!("the device counted {words} words, which cannot be");
-            return Err(Error::Device { what: "encoding".to_owned(), reason });
-        }
-        out[dense..end].copy_from_slice(&device.read(frame + dense as u64, end - dense)?);
-        Ok(end)
+        let [frame] = &self.encode_again(spec, codebooks, &[inputs])?[..] else { unreachable!("one input") };
+        out[..frame.len()].copy_from_slice(frame);
+        Ok(frame.len())
     }
 
     fn decode(&self, frame: &Frame<'_>, outputs: &mut [&mut [u8]]) -> Result<()> {

@@ -203,12 +203,6 @@ impl Program {
         self.index
     }
 
-    /// Adds up what the programs of a block say. Here a block is one program.
-    #[inline(always)]
-    pub fn sum_of_block(&self, value: u32, f: impl FnOnce(u32)) {
-        f(value)
-    }
-
     /// What the code around may use: a constant once everything is inlined.
     #[inline(always)]
     pub fn level(&self) -> u32 {

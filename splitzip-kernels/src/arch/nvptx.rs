@@ -9,7 +9,7 @@ mod block;
 pub use block::Block;
 
 use core::arch::asm;
-use core::arch::nvptx::{_block_idx_x, _syncthreads, _thread_idx_x};
+use core::arch::nvptx::{_block_idx_x, _grid_dim_x, _syncthreads, _thread_idx_x};
 
 unsafe extern "C" {
     #[link_name = "llvm.nvvm.shfl.sync.up.i32"]
@@ -22,6 +22,10 @@ unsafe extern "C" {
     fn llvm_sum(value: i32, mask: i32) -> i32;
     #[link_name = "llvm.nvvm.redux.sync.umax"]
     fn llvm_max(value: i32, mask: i32) -> i32;
+    #[link_name = "llvm.nvvm.barrier.cta.arrive.aligned.count"]
+    fn llvm_arrive(barrier: i32, threads: i32);
+    #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.count"]
+    fn llvm_wait(barrier: i32, threads: i32);
     #[link_name = "llvm.nvvm.bar.warp.sync"]
     fn llvm_sync(mask: i32);
 }
@@ -53,13 +57,26 @@ impl<T: Copy> Lanes<T> {
 /// The numbers of the lanes. Here: this thread is the lane.
 #[inline(always)]
 pub fn lanes() -> core::iter::Once<u32> {
-    core::iter::once(thread() & 31)
+    core::iter::once(lane())
 }
 
+/// The lane of this thread. Read anew after every access to memory (`readonly`, and not a constant of the compiler's intrinsic): otherwise addresses
+/// that depend on it are computed before the loop of a block that stays, and spill.
 #[inline(always)]
-fn thread() -> u32 {
+fn lane() -> u32 {
+    let lane;
     // SAFETY: reads a special register.
-    unsafe { _thread_idx_x() as u32 }
+    unsafe {
+        asm!("mov.u32 {0}, %laneid;", out(reg32) lane, options(pure, readonly, nostack, preserves_flags))
+    };
+    lane
+}
+
+/// The warp of this thread in its block.
+#[inline(always)]
+fn warp() -> u32 {
+    // SAFETY: reads a special register.
+    unsafe { _thread_idx_x() as u32 >> 5 }
 }
 
 // ----------------------------------------------------------------------------------------------- shared memory
@@ -187,7 +204,7 @@ impl Program {
             };
             start
         };
-        let warp = thread() >> 5;
+        let warp = warp();
         // SAFETY: reads a special register.
         let block = unsafe { _block_idx_x() as u32 };
         let (own, index) = (Shared(start + warp * SHARED), block * WARPS + warp);
@@ -200,20 +217,48 @@ impl Program {
         self.index
     }
 
-    /// Adds up what the programs of a block say. The first of them calls `f` with the sum; all of them take part, and the block has 4 bytes
-    /// of memory for each.
+    /// The number of this program in its block: a value of which ptxas knows that it is the same for all lanes.
     #[inline(always)]
-    pub fn sum_of_block(&self, value: u32, f: impl FnOnce(u32)) {
-        let (warp, lane) = (thread() >> 5, thread() & 31);
-        if lane == 0 {
-            self.block.at(warp * 4).store32(value);
-        }
-        // SAFETY: every thread of the block is here, by contract.
-        unsafe { _syncthreads() };
-        if warp == 0 {
-            let value = if lane < self.warps { self.block.at(lane * 4).load32() } else { 0 };
-            f(self.sum(&Lanes(value)));
-        }
+    pub fn rank(&self) -> u32 {
+        self.uniform(warp())
+    }
+
+    /// What lane 0 says, in a uniform register: branches on it need no copies for lanes that differ.
+    #[inline(always)]
+    pub fn uniform(&self, value: u32) -> u32 {
+        self.sum(&Lanes(if lane() == 0 { value } else { 0 }))
+    }
+
+    /// The number of this block, and how many there are.
+    #[inline(always)]
+    pub fn block_index(&self) -> (u32, u32) {
+        // SAFETY: reads special registers.
+        unsafe { (_block_idx_x() as u32, _grid_dim_x() as u32) }
+    }
+
+    /// The memory of the block.
+    #[inline(always)]
+    pub fn block_shared(&self) -> Shared {
+        self.block
+    }
+
+    /// Says at a barrier (1 to 15) of the block that this program has come so far, and goes on.
+    #[inline(always)]
+    pub fn arrive(&self, barrier: u32) {
+        unsafe { llvm_arrive(barrier as i32, self.warps as i32 * 32) }
+    }
+
+    /// Waits at a barrier of the block until all other programs have arrived or wait there; what they wrote to memory before is seen after.
+    #[inline(always)]
+    pub fn wait(&self, barrier: u32) {
+        unsafe { llvm_wait(barrier as i32, self.warps as i32 * 32) }
+    }
+
+    /// Waits for all programs of the block; what they wrote to memory before is seen after.
+    #[inline(always)]
+    pub fn sync_block(&self) {
+        // SAFETY: every thread of the block comes here, by contract.
+        unsafe { _syncthreads() }
     }
 
     /// The level of the machine that the body was compiled for: of a CPU, see `cpu.rs`.
@@ -269,7 +314,7 @@ impl Program {
     /// The sum of the lanes before each, and of all.
     #[inline(always)]
     pub fn scan(&self, values: &Lanes<u32>) -> (Lanes<u32>, u32) {
-        let lane = thread() & 31;
+        let lane = lane();
         let mut sum = values.0;
         let mut distance = 1;
         while distance < 32 {
@@ -279,14 +324,13 @@ impl Program {
             }
             distance <<= 1;
         }
-        let total = unsafe { llvm_shuffle(-1, sum as i32, 31, 31) as u32 };
-        (Lanes(sum - values.0), total)
+        (Lanes(sum - values.0), self.sum(values))
     }
 
     /// Calls `f(lane, bit, rank)` for every set bit; the ranks of a lane's bits start at its `first`.
     #[inline(always)]
     pub fn for_each_bit(&self, mask: &Lanes<u32>, first: &Lanes<u32>, mut f: impl FnMut(u32, u32, u32)) {
-        let (lane, mut mask, mut rank) = (thread() & 31, mask.0, first.0);
+        let (lane, mut mask, mut rank) = (lane(), mask.0, first.0);
         while mask != 0 {
             f(lane, mask.trailing_zeros(), rank);
             mask &= mask - 1;
@@ -369,6 +413,66 @@ store!(/// Adds to a word that other programs add to as well.
 #[inline(always)]
 pub unsafe fn add64(p: *mut u8, value: u64) {
     unsafe { asm!("red.relaxed.gpu.global.add.u64 [{1}], {0};", in(reg64) value, in(reg64) p) }
+}
+
+/// Adds to a word that blocks take numbers from; what it was before.
+///
+/// # Safety
+/// `p` is a device address that is valid for it, and aligned.
+#[inline(always)]
+pub unsafe fn take32(p: *mut u8, value: u32) -> u32 {
+    let before;
+    unsafe {
+        asm!("atom.relaxed.gpu.global.add.u32 {0}, [{2}], {1};", out(reg32) before, in(reg32) value, in(reg64) p)
+    };
+    before
+}
+
+/// The same for a double word.
+///
+/// # Safety
+/// `p` is a device address that is valid for it, and aligned.
+#[inline(always)]
+pub unsafe fn take64(p: *mut u8, value: u64) -> u64 {
+    let before;
+    unsafe {
+        asm!("atom.relaxed.gpu.global.add.u64 {0}, [{2}], {1};", out(reg64) before, in(reg64) value, in(reg64) p)
+    };
+    before
+}
+
+/// Adds to a word by which blocks say that they are done: what they wrote before is seen by who reads the last number.
+///
+/// # Safety
+/// `p` is a device address that is valid for it, and aligned.
+#[inline(always)]
+pub unsafe fn finish32(p: *mut u8, value: u32) -> u32 {
+    let before;
+    unsafe {
+        asm!("atom.acq_rel.gpu.global.add.u32 {0}, [{2}], {1};", out(reg32) before, in(reg32) value, in(reg64) p)
+    };
+    before
+}
+
+/// Loads two words that other blocks may be writing, together.
+///
+/// # Safety
+/// `p` is a device address that is valid for it, and aligned.
+#[inline(always)]
+pub unsafe fn load_shared64(p: *const u8) -> [u32; 2] {
+    let value: u64;
+    unsafe { asm!("ld.relaxed.gpu.global.u64 {0}, [{1}];", out(reg64) value, in(reg64) p) };
+    [value as u32, (value >> 32) as u32]
+}
+
+/// Stores two words that other blocks may be reading, together.
+///
+/// # Safety
+/// `p` is a device address that is valid for it, and aligned.
+#[inline(always)]
+pub unsafe fn store_shared64(p: *mut u8, v: [u32; 2]) {
+    let value = (v[1] as u64) << 32 | v[0] as u64;
+    unsafe { asm!("st.relaxed.gpu.global.u64 [{1}], {0};", in(reg64) value, in(reg64) p) }
 }
 
 /// Loads two words.

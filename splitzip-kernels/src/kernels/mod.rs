@@ -5,11 +5,11 @@
 //! | [`histogram`](fn@histogram) | share of the tensor | counts exponents, of all chunks or of a sample |
 //! | [`pick`](fn@pick) | tensor | the codebook of a histogram, and the encoder's table |
 //! | [`bases`](fn@bases) | group | the channel bases of a group |
-//! | [`encode`](fn@encode) | chunk | residuals, codes, entries; variable parts into slots |
-//! | [`place`](fn@place) | group | finds where the parts of a group start and moves them there |
+//! | [`encode`](fn@encode) | chunk, and a bookkeeper a block | residuals, codes, entries, variable parts in chunk order |
+//! | [`encode_arrival`](fn@encode_arrival) | the same | with variable parts as they come |
 //! | [`decode`](fn@decode) | chunk | the way back |
 //! | [`checksum`](fn@checksum) | chunk | checksums of the raw bits |
-//! | [`seal`](fn@seal) | frame | the check of the dynamic part |
+//! | [`seal`](fn@seal) | frame | the check of the dynamic part, where encoding cannot compute it |
 
 // A kernel and its generated module share their name, so the files go by another one.
 #[path = "bases.rs"]
@@ -24,8 +24,6 @@ mod encode_kernel;
 mod histogram_kernel;
 #[path = "pick.rs"]
 mod pick_kernel;
-#[path = "place.rs"]
-mod place_kernel;
 #[path = "seal.rs"]
 mod seal_kernel;
 
@@ -35,7 +33,6 @@ pub use decode_kernel::*;
 pub use encode_kernel::*;
 pub use histogram_kernel::*;
 pub use pick_kernel::*;
-pub use place_kernel::*;
 pub use seal_kernel::*;
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -49,7 +46,7 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> {
         pick::ENTRIES,
         bases::ENTRIES,
         encode::ENTRIES,
-        place::ENTRIES,
+        encode_arrival::ENTRIES,
         decode::ENTRIES,
         checksum::ENTRIES,
         seal::ENTRIES,

@@ -1,27 +1,26 @@
 //! Seal: the check of the dynamic part of a frame, after everything else in it was written.
+//!
+//! Encoding does it itself, unless checksums are added to the frame afterwards.
 
 use super::checksum_kernel::{chunk_sum, tensor_share};
-use crate::dtype::{Bf16, Dtype};
+use crate::dtype::Bf16;
 use crate::kernel;
-use crate::launch::{Chunks, Programs};
-use crate::stream::chunks;
-use crate::tile::{Chunk, Fill, In, Program, Tail, TailArea, Update};
+use crate::launch::Programs;
+use crate::tile::{Dynamic, Program, Update};
 
-/// Reads the dynamic part (`elements` times 2 bytes) with its check still zero, and stores the check.
+/// Reads the `bytes` bytes of the dynamic part with its check still zero, and stores the check.
 #[kernel(warps = 1, blocks = 1)]
-pub fn seal(
-    program: &Program,
-    programs: Programs,
-    dynamic: In<<Bf16 as Dtype>::Words>,
-    elements: u64,
-    check: Update<4>,
-    tail: Tail,
-) {
+pub fn seal(program: &Program, programs: Programs, dynamic: Dynamic, bytes: u64, check: Update<4>) {
     let _ = programs;
+    seal_dynamic(program, dynamic, bytes, check);
+}
+
+/// The same for who has a program already.
+#[inline(always)]
+pub(super) fn seal_dynamic(program: &Program, dynamic: Dynamic, bytes: u64, check: Update<4>) {
     let (mut sum, mut index) = (0u64, 0);
-    while (index as u64) < chunks(elements) {
-        let chunk = Chunk::at(index, Chunks { elements }, tail);
-        let words = dynamic.chunk(program, &chunk, Fill::Zeros, TailArea::Words).load();
+    while index as u64 * 2048 < bytes {
+        let words = dynamic.chunk(index, bytes);
         sum = sum.wrapping_add(tensor_share(index, chunk_sum::<Bf16>(program, &words)));
         index += 1;
     }

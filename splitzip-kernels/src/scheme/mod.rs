@@ -32,7 +32,7 @@ pub type W2x2x3Channel = Window<w2x2x3::W2x2x3, true>;
 
 use crate::dtype::Dtype;
 use crate::launch::Argument;
-use crate::tile::{Chunk, InChunk, Part, Parts, Program, Slot, Tile, Words};
+use crate::tile::{Chunk, InChunk, Part, Parts, Program, Tile, Words};
 
 /// A scheme: a ladder of code widths.
 ///
@@ -47,6 +47,8 @@ pub trait Scheme: Copy + 'static {
     const PACKED: bool;
     /// Does every channel have its own base?
     const CHANNELS: bool;
+    /// Does a chunk of equal elements show in its shape: nothing is marked, or everything? (It gets one value from a base that is its mean.)
+    const EQUAL_SHOWS: bool;
     /// The value of the mean exponent in the window, and how many values have a code; nothing for a scheme without a window.
     const WINDOW: [u32; 2] = [0, 0];
     /// Bytes of memory that encoding takes a program.
@@ -68,14 +70,14 @@ pub trait Scheme: Copy + 'static {
 
     /// Brings what is given to where coding wants it. Asked for right after the elements, so that the loads overlap.
     fn stage(program: &Program, given: Self::Given) -> Self::Book;
-    /// What this chunk is coded with, at the first try.
+    /// What this chunk is coded with, at the first try. `first` gets its first element, which a short one is filled up with.
     fn first_book<D: Dtype, const LEVEL: u32>(
         program: &Program,
         chunk: &Chunk,
         staged: Self::Book,
         channels: u32,
         spread: &Tile<[u32; 16]>,
-        first: u32,
+        first: impl Fn() -> u32,
     ) -> Self::Book;
     /// Codes the exponents.
     fn code<D: Dtype, const LEVEL: u32>(
@@ -92,7 +94,7 @@ pub trait Scheme: Copy + 'static {
         chunk: &Chunk,
         book: Self::Book,
         spread: &Tile<[u32; 16]>,
-        first: u32,
+        first: impl Fn() -> u32,
     ) -> Self::Book;
     /// How long the variable part will be.
     fn shape<D: Dtype>(program: &Program, book: Self::Book, coded: &Coded<Self>) -> Shape;
@@ -105,7 +107,7 @@ pub trait Scheme: Copy + 'static {
         coded: &Coded<Self>,
         shape: &Shape,
         input: InChunk<D::Words>,
-        slot: Slot,
+        part: Part,
     );
 
     /// The first-level codes of a raw chunk: the low bits of its exponents.

@@ -1,7 +1,7 @@
 //! What coding a chunk gives, and how long its variable part is.
 
 use super::Scheme;
-use crate::tile::{Mask, Program, Tile, map};
+use crate::tile::{Mask, Program, Tile, Words, generate, map};
 
 /// A coded chunk in registers.
 #[derive(Clone, Copy)]
@@ -20,10 +20,26 @@ pub struct Coded<S: Scheme> {
     pub escaped: Mask,
 }
 
+impl<S: Scheme> Coded<S> {
+    /// Of a chunk that does not exist.
+    #[inline(always)]
+    pub fn nothing() -> Self {
+        let none = generate(|_| 0u32);
+        Coded {
+            codes: generate(|_| S::Codes::from_fn(|_| 0)),
+            second: generate(|_| S::Second::from_fn(|_| 0)),
+            third: generate(|_| S::Third::from_fn(|_| 0)),
+            marked: none,
+            twice_marked: none,
+            escaped: none,
+        }
+    }
+}
+
 /// Where things lie in a variable part: a base, bits of the second level, of the third, escapes.
 #[derive(Clone, Copy)]
 pub struct Shape {
-    /// Lanes before each: elements marked, twice marked, escaped. See [`Shape::before`].
+    /// Lanes before each: elements marked, twice marked (if there is a third level), escaped.
     counts: Tile<u32>,
     /// Elements with a code of the second level.
     pub marked: u32,
@@ -42,9 +58,15 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Of a chunk that does not exist.
+    #[inline(always)]
+    pub fn nothing() -> Self {
+        Shape::with_totals(generate(|_| 0u32), 0, 0, 0, 0, [0, 0], 0)
+    }
+
     /// The shape of a part with `base` bits of base, levels of `second` and `third` bits, escapes of `escape` bits.
     ///
-    /// One scan counts all three: 11 + 11 + 10 bits. 1024 escapes overflow the last field, so their total is counted again.
+    /// One scan counts all three: 11 + 11 + 10 bits, or 16 + 16 for two. 1024 escapes overflow the last field of three; then they are counted again.
     #[inline(always)]
     pub fn of<S: Scheme, const LEVEL: u32>(
         program: &Program,
@@ -53,11 +75,17 @@ impl Shape {
         [second, third]: [u32; 2],
         escape: u32,
     ) -> Shape {
+        if third == 0 {
+            let counts = map((&coded.marked, &coded.escaped), |(m, e)| m.count_ones() | e.count_ones() << 16);
+            let (counts, total) = program.scan(&counts);
+            return Shape::with_totals(counts, total & 0xffff, 0, total >> 16, base, [second, third], escape);
+        }
         let masks = (&coded.marked, &coded.twice_marked, &coded.escaped);
         let counts = map(masks, |(m, t, e)| m.count_ones() | t.count_ones() << 11 | e.count_ones() << 22);
         let (counts, total) = program.scan(&counts);
-        let escaped = program.count(&coded.escaped);
-        Shape::with_totals(counts, total & 0x7ff, total >> 11 & 0x7ff, escaped, base, [second, third], escape)
+        let twice_marked = total >> 11 & 0x7ff;
+        let escaped = if twice_marked < 1024 { total >> 22 } else { program.count(&coded.escaped) };
+        Shape::with_totals(counts, total & 0x7ff, twice_marked, escaped, base, [second, third], escape)
     }
 
     /// The shape for known totals.
@@ -83,9 +111,25 @@ impl Shape {
         self.counts
     }
 
-    /// Elements in the lanes before each: marked (level 0), twice marked (1), escaped (2).
+    /// Elements in the lanes before each: marked.
     #[inline(always)]
-    pub fn before<const LEVEL: u32>(&self, level: u32) -> Tile<u32> {
-        map(&self.counts, |c| c >> (11 * level) & if level == 2 { 0x3ff } else { 0x7ff })
+    pub fn marked_before<S: Scheme, const LEVEL: u32>(&self) -> Tile<u32> {
+        if S::Third::COUNT == 0 {
+            map(&self.counts, |c| c & 0xffff)
+        } else {
+            map(&self.counts, |c| c & 0x7ff)
+        }
+    }
+
+    /// Elements in the lanes before each: twice marked.
+    #[inline(always)]
+    pub fn twice_marked_before<const LEVEL: u32>(&self) -> Tile<u32> {
+        map(&self.counts, |c| c >> 11 & 0x7ff)
+    }
+
+    /// Elements in the lanes before each: escaped.
+    #[inline(always)]
+    pub fn escaped_before<S: Scheme, const LEVEL: u32>(&self) -> Tile<u32> {
+        if S::Third::COUNT == 0 { map(&self.counts, |c| c >> 16) } else { map(&self.counts, |c| c >> 22) }
     }
 }

@@ -8,7 +8,9 @@ use crate::arch::odd_bytes;
 use crate::dtype::{Dtype, exponent_bytes};
 use crate::stream::MODE_CODED;
 use crate::tile::bits::{high_bits, pack_nibbles, unpack_nibbles};
-use crate::tile::{Chunk, InChunk, Parts, Program, Slot, StagedTable, Table, Tile, count_before, map};
+use crate::tile::{
+    Chunk, InChunk, PARTS_HELD, Part, Parts, Program, StagedTable, Table, Tile, count_before, map,
+};
 use crate::unroll;
 
 /// The scheme `w4`.
@@ -49,7 +51,8 @@ impl Scheme for W4 {
     const CODE_BITS: u32 = 4;
     const PACKED: bool = true;
     const CHANNELS: bool = false;
-    const ENCODE_SHARED: u32 = 256;
+    const EQUAL_SHOWS: bool = false;
+    const ENCODE_SHARED: u32 = PARTS_HELD * Part::BYTES + 256;
     const DECODE_SHARED: u32 = 1024;
     type Codes = [u32; 4];
     type Second = [u32; 0];
@@ -60,7 +63,7 @@ impl Scheme for W4 {
 
     #[inline(always)]
     fn stage(program: &Program, table: Table<256>) -> StagedTable {
-        program.stage(table)
+        program.stage(table, PARTS_HELD * Part::BYTES)
     }
 
     #[inline(always)]
@@ -70,7 +73,7 @@ impl Scheme for W4 {
         staged: StagedTable,
         _: u32,
         _: &Tile<[u32; 16]>,
-        _: u32,
+        _: impl Fn() -> u32,
     ) -> StagedTable {
         staged
     }
@@ -111,7 +114,7 @@ impl Scheme for W4 {
         _: &Chunk,
         book: StagedTable,
         _: &Tile<[u32; 16]>,
-        _: u32,
+        _: impl Fn() -> u32,
     ) -> StagedTable {
         book
     }
@@ -138,10 +141,10 @@ impl Scheme for W4 {
         coded: &Coded<W4>,
         shape: &Shape,
         input: InChunk<D::Words>,
-        slot: Slot,
+        part: Part,
     ) {
         if shape.escaped != 0 {
-            slot.store_words(program, &coded.escaped, &shape.plain_counts(), |element| {
+            part.store_words(program, &coded.escaped, &shape.plain_counts(), |element| {
                 element | exponent_at::<D>(input, element) << 16
             });
         }

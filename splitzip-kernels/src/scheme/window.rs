@@ -12,8 +12,8 @@ use crate::launch::Argument;
 use crate::stream::{MODE_CODED, MODE_ZEROS};
 use crate::tile::bits::{from_planes, planes, transpose, unweave, weave, zero_bytes};
 use crate::tile::{
-    ChannelBases, Chunk, InChunk, Nothing, Part, Parts, Program, Slot, Tile, Words, count_before, lane_map,
-    map, patch,
+    ChannelBases, Chunk, InChunk, Nothing, PARTS_HELD, Part, Parts, Program, Tile, Words, count_before,
+    lane_map, map, patch,
 };
 use crate::unroll;
 use core::marker::PhantomData;
@@ -99,10 +99,13 @@ fn sum_of_chunk<D: Dtype, const LEVEL: u32>(
     program: &Program,
     chunk: &Chunk,
     spread: &Tile<[u32; 16]>,
-    first: u32,
+    first: impl Fn() -> u32,
 ) -> u32 {
     let sum = program.sum(&map(spread, |s| sum_of_lane::<D>(s)));
-    let exponent = first >> D::MANTISSA_BITS & ((1 << D::EXPONENT_BITS) - 1);
+    if chunk.is_whole() {
+        return sum;
+    }
+    let exponent = first() >> D::MANTISSA_BITS & ((1 << D::EXPONENT_BITS) - 1);
     sum - (1024 - chunk.valid) * exponent
 }
 
@@ -225,8 +228,9 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
     const CODE_BITS: u32 = L::Codes::COUNT;
     const PACKED: bool = false;
     const CHANNELS: bool = $channel;
+    const EQUAL_SHOWS: bool = !$channel;
     const WINDOW: [u32; 2] = [L::MEAN, L::VALUES];
-    const ENCODE_SHARED: u32 = Part::BYTES;
+    const ENCODE_SHARED: u32 = PARTS_HELD * Part::BYTES;
     const DECODE_SHARED: u32 = DECODE_PART + Part::BYTES;
     type Codes = L::Codes;
     type Second = L::Second;
@@ -247,7 +251,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         staged: Base,
         channels: u32,
         spread: &Tile<[u32; 16]>,
-        first: u32,
+        first: impl Fn() -> u32,
     ) -> Base {
         if $channel {
             return Base { channels, ..staged };
@@ -305,7 +309,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         chunk: &Chunk,
         book: Base,
         spread: &Tile<[u32; 16]>,
-        first: u32,
+        first: impl Fn() -> u32,
     ) -> Base {
         let zeros = chunk.within(&map(spread, |s| zero_bytes(top_bytes::<D>(s))));
         let zeros = program.count(&zeros);
@@ -334,27 +338,24 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         coded: &Coded<Self>,
         shape: &Shape,
         input: InChunk<D::Words>,
-        slot: Slot,
-    ) {
-        let part = Part::new(program, 0);
+        part: Part,    ) {
         part.clear(program, shape.words, if book.own != 0 { book.low } else { 0 });
         if L::Second::COUNT != 0 {
             let second = map((&coded.second, &coded.marked), |(s, m)| s.compact(m));
-            let (before, at) = (shape.before::<LEVEL>(0), shape.second_at);
+            let (before, at) = (shape.marked_before::<Self, LEVEL>(), shape.second_at);
             part.put_bits(&map(&before, |b| at + b), shape.marked, &second);
         }
         if L::Third::COUNT != 0 {
             let third = map((&coded.third, &coded.twice_marked), |(t, m)| t.compact(m));
-            let (before, at) = (shape.before::<LEVEL>(1), shape.third_at);
+            let (before, at) = (shape.twice_marked_before::<LEVEL>(), shape.third_at);
             part.put_bits(&map(&before, |b| at + b), shape.twice_marked, &third);
         }
         if shape.escaped != 0 {
-            let before = shape.before::<LEVEL>(2);
+            let before = shape.escaped_before::<Self, LEVEL>();
             part.put_numbers(program, shape.escapes_at, D::EXPONENT_BITS, &coded.escaped, &before, |element| {
                 exponent_at::<D>(input, element)
             });
         }
-        part.store(program, slot, shape.words);
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! The directory of a tensor: where the variable parts of a group start, and an entry for each of its chunks.
 
-use super::{Chunk, Program, Tile, Update, generate};
+use super::{Chunk, Program, Update, generate};
 use crate::arch;
 use crate::launch::{Extent, Size, directory_bytes, memory_arguments};
 use crate::stream::{ENTRY_WORDS, GROUP, RECORD_BYTES, RECORD_ENTRIES};
@@ -34,36 +34,11 @@ fn entry_at(chunk: u32) -> usize {
 }
 
 impl Directory {
-    /// Writes the entry of a chunk.
+    /// Writes the entry of a chunk, or of one that its group lacks. For one lane.
     #[inline(always)]
-    pub fn store_entry(self, chunk: &Chunk, entry: u32) {
-        for lane in arch::lanes() {
-            if lane == 0 {
-                // SAFETY: the chunk exists.
-                unsafe { arch::store16(self.0.add(entry_at(chunk.index)), entry) }
-            }
-        }
-    }
-
-    /// Lane `i` < 16: the entry of chunk `i` of a group that has `exist` chunks; the others get zero, here and in memory.
-    #[inline(always)]
-    pub fn complete_entries(self, group: u32, exist: u32) -> Tile<u32> {
-        let record = self.0.wrapping_add(group as usize * RECORD_BYTES as usize);
-        generate(|lane| {
-            if lane >= GROUP {
-                return 0;
-            }
-            let p = record.wrapping_add((RECORD_ENTRIES + lane * 2) as usize);
-            // SAFETY: the record has 16 entries.
-            unsafe {
-                if lane < exist {
-                    arch::load16(p)
-                } else {
-                    arch::store16(p, 0);
-                    0
-                }
-            }
-        })
+    pub(crate) fn store_entry_in_lane(self, chunk: u32, entry: u32) {
+        // SAFETY: the record of the group has an entry for each of its 16 chunks.
+        unsafe { arch::store16(self.0.add(entry_at(chunk)), entry) }
     }
 
     /// Writes where the parts of a group start, in words.

@@ -192,3 +192,63 @@ impl ChunkSums {
         Update::<4>(self.0.wrapping_add(chunk.index as usize * 4)).store32(0, sum);
     }
 }
+
+/// The dynamic part of a frame: double words, at a multiple of 8.
+#[derive(Clone, Copy)]
+pub struct Dynamic(*const u8);
+
+impl Extent for Dynamic {
+    fn bytes(_: Size) -> u64 {
+        0 // its own length goes along
+    }
+    const ALIGN: u64 = 8;
+}
+memory_arguments! { source [] Dynamic = Dynamic; }
+
+impl Dynamic {
+    /// Its 2048 bytes from number `index` on as the words of a chunk, zero behind the end at `bytes` (a multiple of 8).
+    #[inline(always)]
+    pub fn chunk(self, index: u32, bytes: u64) -> Tile<[u32; 16]> {
+        let start = index as u64 * 2048;
+        generate(|lane| {
+            let mut out = [0; 16];
+            crate::unroll!(i < 8 => {
+                let at = start + (lane as u64) * 16 + (i as u64 / 2) * 512 + (i as u64 % 2) * 8;
+                if at < bytes {
+                    // SAFETY: inside.
+                    let pair = unsafe { arch::load64(self.0.wrapping_add(at as usize)) };
+                    out[2 * i] = pair[0];
+                    out[2 * i + 1] = pair[1];
+                }
+            });
+            out
+        })
+    }
+}
+
+/// The start of a frame: double words.
+#[derive(Clone, Copy)]
+pub struct Header(*mut u8);
+
+impl Extent for Header {
+    fn bytes(_: Size) -> u64 {
+        0 // a length goes along
+    }
+    const ALIGN: u64 = 8;
+}
+memory_arguments! { target [] Header = Header; }
+
+impl Header {
+    /// Copies `bytes` bytes (a multiple of 8).
+    #[inline(always)]
+    pub fn copy(self, from: Dynamic, bytes: u64) {
+        for lane in arch::lanes() {
+            let mut at = lane as u64 * 8;
+            while at < bytes {
+                // SAFETY: both have so many bytes.
+                unsafe { arch::store64(self.0.add(at as usize), arch::load64(from.0.add(at as usize))) };
+                at += 256;
+            }
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! The variable part of a chunk while it is put together or taken apart, in the memory of the program.
 
-use super::{Chunk, Mask, Parts, Program, Slot, Tile, Words, generate, map};
+use super::{Chunk, Mask, Parts, Program, Tile, Words, generate, map};
 use crate::arch::{self, Shared};
 
 /// A string of bits, the lowest bit of a word first.
@@ -19,13 +19,21 @@ impl Part {
         Part(program.shared().at(at))
     }
 
-    /// Makes the first `words` words zero, but for `first` in the first one.
+    #[inline(always)]
+    pub(super) fn memory(self) -> Shared {
+        self.0
+    }
+
+    /// Makes at least the first `words` words zero, but for `first` in the first one.
     #[inline(always)]
     pub fn clear(self, program: &Program, words: u32, first: u32) {
         for lane in arch::lanes() {
-            let mut at = lane;
+            // Nearly all parts have at most 64 words.
+            self.0.at(lane * 4).store32(if lane == 0 { first } else { 0 });
+            self.0.at(lane * 4 + 128).store32(0);
+            let mut at = lane + 64;
             while at < words {
-                self.0.at(at * 4).store32(if at == 0 { first } else { 0 });
+                self.0.at(at * 4).store32(0);
                 at += 32;
             }
         }
@@ -50,7 +58,7 @@ impl Part {
         })
     }
 
-    /// A number of `width` bits (at most 8) for every element under the mask, from the number `first` of each lane on; number 0 is at bit `start`.
+    /// A number of `width` bits (at most 8) for every element under the mask, from the number `first` of each lane on; number 0 is at bit `start`, a multiple of 8.
     #[inline(always)]
     pub fn put_numbers(
         self,
@@ -61,6 +69,14 @@ impl Part {
         first: &Tile<u32>,
         value: impl Fn(u32) -> u32,
     ) {
+        if width == 8 {
+            // Whole bytes, which share words with bits that were put before.
+            program.sync();
+            program.machine().for_each_bit(mask.lanes(), first.lanes(), |lane, bit, rank| {
+                self.0.at((start >> 3) + rank).store8(value(Chunk::element(lane, bit)));
+            });
+            return;
+        }
         program.machine().for_each_bit(mask.lanes(), first.lanes(), |lane, bit, rank| {
             let at = start + rank * width;
             let (word, value, shift) = (self.0.at((at >> 5) * 4), value(Chunk::element(lane, bit)), at & 31);
@@ -83,14 +99,37 @@ impl Part {
         self.0.load32() & 255
     }
 
-    /// Writes the first `words` words to a slot.
+    /// One word, and nothing else.
     #[inline(always)]
-    pub fn store(self, program: &Program, slot: Slot, words: u32) {
-        program.sync();
+    pub fn store_uniform(self, value: u32) {
         for lane in arch::lanes() {
-            let mut at = lane;
+            if lane == 0 {
+                self.0.store32(value);
+            }
+        }
+    }
+
+    /// A word for every element under the mask, from word `first` of each lane.
+    #[inline(always)]
+    pub fn store_words(self, program: &Program, mask: &Mask, first: &Tile<u32>, value: impl Fn(u32) -> u32) {
+        program.machine().for_each_bit(mask.lanes(), first.lanes(), |lane, bit, rank| {
+            self.0.at(rank * 4).store32(value(Chunk::element(lane, bit)));
+        });
+    }
+
+    /// Hands the first `words` words out: `store(at, word)`. Nearly all parts have at most 64.
+    #[inline(always)]
+    pub fn copy_to(self, words: u32, store: impl Fn(u32, u32)) {
+        for lane in arch::lanes() {
+            let (own, mut at) = (self.0.at(lane * 4), lane + 64);
+            if lane < words {
+                store(lane, own.load32());
+            }
+            if lane + 32 < words {
+                store(lane + 32, own.at(128).load32());
+            }
             while at < words {
-                slot.store_word(at, self.0.at(at * 4).load32());
+                store(at, self.0.at(at * 4).load32());
                 at += 32;
             }
         }

@@ -64,7 +64,7 @@ impl<W: Words> In<W> {
     pub fn chunk(self, program: &Program, chunk: &Chunk, fill: Fill, area: TailArea) -> InChunk<W> {
         // SAFETY: the launcher has checked the length.
         let p = unsafe { self.0.add(chunk.index as usize * W::CHUNK_BYTES as usize) };
-        if chunk.is_whole() {
+        if chunk.is_whole() || chunk.valid == 0 {
             return InChunk(p, PhantomData);
         }
         let copy = chunk.tail.area(area);

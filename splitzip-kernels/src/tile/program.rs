@@ -96,7 +96,7 @@ impl Program {
         self.0.pick(values.lanes(), lane)
     }
 
-    /// The sum of the lanes before each, and of all. Six `shfl`.
+    /// The sum of the lanes before each, and of all. Five `shfl`, one `redux`.
     #[inline(always)]
     pub fn scan(&self, values: &Tile<u32>) -> (Tile<u32>, u32) {
         let (before, total) = self.0.scan(values.lanes());
@@ -114,15 +114,16 @@ impl Program {
     }
 
     /// Copies a table into the memory of the program, where [`Program::look_up_256`] wants it: every lane 8 bytes, so
-    /// that no barrier of the block is needed. It takes the first 256 bytes of the program's memory.
+    /// that no barrier of the block is needed. It takes 256 bytes of the program's memory, from `at` on.
     #[inline(always)]
-    pub fn stage(&self, table: Table<256>) -> StagedTable {
+    pub fn stage(&self, table: Table<256>, at: u32) -> StagedTable {
+        let own = self.shared().at(at);
         for lane in arch::lanes() {
             // SAFETY: 256 bytes, checked by the launcher.
-            self.shared().at(lane * 8).store64(unsafe { arch::load64(table.0.add(lane as usize * 8)) });
+            own.at(lane * 8).store64(unsafe { arch::load64(table.0.add(lane as usize * 8)) });
         }
         self.sync();
-        StagedTable(self.shared())
+        StagedTable(own)
     }
 
     /// Every byte of `x` replaced by that byte of a staged table. One `ld.shared` a byte.

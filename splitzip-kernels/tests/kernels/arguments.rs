@@ -4,10 +4,10 @@ use crate::Aligned;
 use splitzip_kernels::dtype::Bf16;
 use splitzip_kernels::kernels::{checksum, decode, encode, entries, histogram, pick};
 use splitzip_kernels::launch::{
-    ArgumentError, Chunks, Kind, MAX_SLOTS, Programs, Source, Target, directory_bytes,
+    ArgumentError, Chunks, Kind, MAX_SLOTS, Programs, Queue, Source, Target, directory_bytes,
 };
 use splitzip_kernels::scheme::W4;
-use splitzip_kernels::tile::{Slots, TAIL_BYTES, Totals};
+use splitzip_kernels::tile::{Order, TAIL_BYTES};
 use std::collections::BTreeSet;
 
 const ELEMENTS: u64 = 5000;
@@ -21,8 +21,10 @@ fn sizes() -> Vec<(&'static str, u64, u64)> {
         ("upper_residuals", 0, 16),
         ("codes", ELEMENTS / 2, 16),
         ("directory", directory_bytes(ELEMENTS), 8),
-        ("slots", 5 * 4 * u64::from(Slots::<Bf16, W4>::WORDS), 16),
-        ("totals", Totals::bytes_for(ELEMENTS), 16),
+        ("order", Order::bytes_for(ELEMENTS), 16),
+        ("start", 8, 8),
+        ("end", 8, 8),
+        ("check", 4, 4),
         ("tail", TAIL_BYTES, 16),
     ]
 }
@@ -40,7 +42,7 @@ fn checked(changed: &str, less: u64, off: u64) -> Result<(), ArgumentError> {
         |name: &str| unsafe { Target::at(of(name).0, of(name).1) },
     );
     encode::Arguments::<Bf16, W4> {
-        chunks: Chunks { elements: ELEMENTS },
+        queue: Queue { elements: ELEMENTS },
         words: source("words"),
         given: source("given"),
         channels: 0,
@@ -48,13 +50,25 @@ fn checked(changed: &str, less: u64, off: u64) -> Result<(), ArgumentError> {
         upper_residuals: target("upper_residuals"),
         codes: target("codes"),
         directory: target("directory"),
-        slots: target("slots"),
-        totals: target("totals"),
+        // SAFETY: nothing runs.
+        parts: unsafe { Target::at(0x20_0000, 0) },
+        order: target("order"),
+        // SAFETY: as above.
+        prologue: unsafe { Source::at(0, 0) },
+        prologue_bytes: 0,
+        // SAFETY: as above.
+        header: unsafe { Target::at(0x30_0000, 0) },
+        start: target("start"),
+        end: target("end"),
+        // SAFETY: as above.
+        dynamic: unsafe { Source::at(0x40_0000, 0) },
+        dynamic_bytes: 0,
+        check: target("check"),
         tail: target("tail"),
     }
     .launch()
     .map(|launch| {
-        // 5 chunks are one block of 16 programs; the hidden argument is the last slot.
+        // 5 chunks are one group, which is one block; the hidden argument is the last slot.
         assert_eq!((launch.entry.name, launch.blocks), ("encode_bf16_w4", 1));
         assert_eq!(launch.slots.as_slice().len(), launch.entry.parameters.len() + 1);
         assert_eq!((launch.slots.as_slice()[0], launch.slots.as_slice().last()), (ELEMENTS, Some(&0)));

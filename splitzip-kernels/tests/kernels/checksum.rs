@@ -104,13 +104,11 @@ fn the_check_of_a_dynamic_part_is_the_low_half() {
         let bytes = random.bytes(32 * (1 + tensors));
         let chunks: Vec<u32> = bytes.chunks(2048).map(naive_chunk::<2>).collect();
         let (dynamic, mut check) = (Aligned::of(&bytes), Aligned::zeros(4));
-        let mut tail = Aligned::zeros(TAIL_BYTES as usize);
         seal::Arguments {
             programs: Programs { programs: 1 },
             dynamic: Source::of(dynamic.bytes()),
-            elements: bytes.len() as u64 / 2,
+            bytes: bytes.len() as u64,
             check: Target::of(check.bytes_mut()),
-            tail: Target::of(tail.bytes_mut()),
         }
         .run_all()
         .unwrap();

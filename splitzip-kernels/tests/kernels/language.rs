@@ -80,8 +80,13 @@ fn public(file: &Path, found: &mut BTreeSet<String>) {
 #[test]
 fn the_page_has_every_operation() {
     let mut found = BTreeSet::new();
-    for entry in std::fs::read_dir(root().join("splitzip-kernels/src/tile")).unwrap() {
-        public(&entry.unwrap().path(), &mut found);
+    for folder in ["splitzip-kernels/src/tile", "splitzip-kernels/src/tile/turn"] {
+        for entry in std::fs::read_dir(root().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                public(&path, &mut found);
+            }
+        }
     }
     assert!(found.len() > 100, "only {} items were found", found.len());
 

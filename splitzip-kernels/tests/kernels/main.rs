@@ -10,7 +10,6 @@ mod histogram;
 mod language;
 mod list;
 mod pick;
-mod place;
 
 /// `splitmix64`.
 struct Random(u64);

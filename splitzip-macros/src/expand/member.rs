@@ -81,7 +81,7 @@ fn implementation(kernel: &Kernel, member: &Member) -> TokenStream {
         let kind = quote!(<<#tuple as __Parameters>::#number as ::splitzip_kernels::launch::Argument>::KIND);
         quote!(::splitzip_kernels::launch::Parameter { name: #name, kind: #kind })
     });
-    let run = super::cpu::run(kernel, member);
+    let (run, grid) = (super::cpu::run(kernel, member), kernel.type_name(0));
     quote! {
         #[cfg(not(target_arch = "nvptx64"))]
         impl Member for #tuple {
@@ -94,6 +94,7 @@ fn implementation(kernel: &Kernel, member: &Member) -> TokenStream {
                 warps: #warps,
                 min_blocks: <#tuple as __Parameters>::BLOCKS,
                 shared_bytes: #warps * <#tuple as __Parameters>::SHARED + <#tuple as __Parameters>::BLOCK_SHARED,
+                any_blocks: <<#tuple as __Parameters>::#grid as ::splitzip_kernels::launch::Grid>::ANY_BLOCKS,
             };
             #run
         }

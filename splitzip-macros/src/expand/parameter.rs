@@ -153,7 +153,7 @@ fn checks(kernel: &Kernel) -> TokenStream {
 
 fn launch(kernel: &Kernel) -> TokenStream {
     let grid = &kernel.arguments[0];
-    let (grid_name, programs) = (&grid.name, grid.as_grid("programs"));
+    let (grid_name, blocks) = (&grid.name, grid.as_grid("blocks"));
     let size = grid.as_grid("size");
     let (tuple, bound) = (kernel.tuple(), kernel.members_only());
     let in_a_block = u64::from(kernel.programs_in_a_block());
@@ -175,10 +175,9 @@ fn launch(kernel: &Kernel) -> TokenStream {
             self.check()?;
             let size = #size(&self.#grid_name);
             #(#addresses)*
-            let programs = #programs(&self.#grid_name);
             ::core::result::Result::Ok(::splitzip_kernels::launch::Launch {
                 entry: <#tuple as Member>::ENTRY,
-                blocks: programs.div_ceil(#in_a_block),
+                blocks: #blocks(&self.#grid_name, #in_a_block),
                 slots: ::splitzip_kernels::launch::Slots::new(&[#(#slots,)* 0]),
             })
         }

@@ -1,6 +1,6 @@
 //! A program of several warps: the block that this thread is in.
 
-use super::{Program, Shared, thread};
+use super::{Program, Shared, warp};
 use core::arch::nvptx::{_block_idx_x, _syncthreads};
 
 /// The block that runs a program of several warps.
@@ -48,7 +48,7 @@ impl Block {
     /// Runs `f` in every warp with its number; then all have done so. Here: in this one, then a barrier.
     #[inline(always)]
     pub fn each_warp(&mut self, f: impl Fn(u32, Program)) {
-        f(thread() >> 5, self.warp);
+        f(warp(), self.warp);
         self.barrier();
     }
 

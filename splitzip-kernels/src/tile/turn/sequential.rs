@@ -1,0 +1,97 @@
+//! Turns where programs run in order: a part stands where the one before it ends.
+//!
+//! The order holds the words so far. Threads that share a tensor have an order and a place for parts each, and put them together afterwards.
+
+use super::{Ended, Order, PartsOut, Placement};
+use crate::arch;
+use crate::launch::Queue;
+use crate::stream::{ENTRY_WORDS, GROUP};
+use crate::tile::{Chunk, Directory, Part, Program, Tail, Update};
+use core::marker::PhantomData;
+
+/// The chunk that a program works on.
+#[derive(Clone, Copy)]
+pub struct Turn<P> {
+    order: *mut u8,
+    index: u32,
+    base: u64,
+    words: u32,
+    done: bool,
+    placement: PhantomData<P>,
+}
+
+impl<P: Placement> Turn<P> {
+    /// The chunk with the number of the program. `start` says how many words are before this tensor.
+    #[inline(always)]
+    pub fn enter(program: &Program, _: Queue, order: Order, start: Update<8>) -> Self {
+        let (order, index) = (order.0, program.index());
+        Turn { order, index, base: start.load64(0), words: 0, done: false, placement: PhantomData }
+    }
+
+    /// Is there one?
+    #[inline(always)]
+    pub fn has_group(&self) -> bool {
+        !self.done
+    }
+
+    /// The chunk.
+    #[inline(always)]
+    pub fn chunk(&self, queue: Queue, tail: Tail) -> Chunk {
+        Chunk::at(self.index, queue.chunks(), tail)
+    }
+
+    /// Where this program puts its part together.
+    #[inline(always)]
+    pub fn part(&self, program: &Program) -> Part {
+        Part::new(program, 0)
+    }
+
+    /// Stores the entry of the chunk, and says how many words its part has.
+    #[inline(always)]
+    pub fn count(&mut self, _: &Program, directory: Directory, entry: u32) {
+        directory.store_entry_in_lane(self.index, entry);
+        self.words = entry & ENTRY_WORDS;
+    }
+
+    /// Places the part. `end` gets the words of the frame so far.
+    #[inline(always)]
+    pub fn next(&mut self, program: &Program, directory: Directory, parts: PartsOut, end: Update<8>) {
+        let start = self.so_far();
+        if self.index.is_multiple_of(GROUP) {
+            directory.store_start(self.index / GROUP, self.base + start);
+        }
+        let to = parts.at(self.base + start);
+        // SAFETY: the frame has room for every part.
+        Part::new(program, 0).copy_to(self.words, |at, word| unsafe { to.store(at, word) });
+        let so_far = start + self.words as u64;
+        // SAFETY: checked by the launcher.
+        unsafe { arch::store64(self.order, [so_far as u32, (so_far >> 32) as u32]) }
+        end.store64(0, self.base + so_far);
+        self.done = true;
+    }
+
+    /// No program does nothing else here.
+    #[inline(always)]
+    pub fn keeps_books(&self) -> bool {
+        false
+    }
+
+    /// Never called.
+    #[inline(always)]
+    pub fn keep_books(&mut self, _: &Program, _: Directory) -> Ended {
+        Ended { here: 0, words: 0 }
+    }
+
+    /// Never called.
+    #[inline(always)]
+    pub fn leave(&self, _: &Program) -> Ended {
+        Ended { here: 0, words: 0 }
+    }
+
+    #[inline(always)]
+    fn so_far(&self) -> u64 {
+        // SAFETY: checked by the launcher.
+        let [low, high] = unsafe { arch::load64(self.order) };
+        (high as u64) << 32 | low as u64
+    }
+}
