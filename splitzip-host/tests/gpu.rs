@@ -56,7 +56,8 @@ impl Buffers {
             workspaces: [allocate(plan.workspace_bytes()), allocate(decode.workspace_bytes())],
             status: cuda.upload(&[0; 4]).unwrap(),
         };
-        let stream = cuda.context().default_stream();
+        // Not the default stream, which no thread may use while another one captures a graph.
+        let stream = cuda.context().new_stream().unwrap();
         // SAFETY: the workspace is as long as the plan says, and outlives the synchronisation.
         unsafe { plan.prepare(StreamHandle::from(&*stream), buffers.workspaces[0].address()) }.unwrap();
         stream.synchronize().unwrap();

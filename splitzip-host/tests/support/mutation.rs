@@ -217,7 +217,8 @@ fn mutate(kind: Kind, line: &str, random: &mut Random) -> Option<String> {
         }
         (Kind::Reduction, "redux") => {
             opcode = match words[2] {
-                "add" => opcode.replace("add.s32", "max.u32"),
+                // Not `max`: many sums are of one lane that has something, and 31 that have zero.
+                "add" => opcode.replace("add.s32", "min.u32"),
                 _ => opcode.replacen(words[2], "add", 1),
             };
         }

@@ -428,19 +428,6 @@ pub unsafe fn take32(p: *mut u8, value: u32) -> u32 {
     before
 }
 
-/// The same for a double word.
-///
-/// # Safety
-/// `p` is a device address that is valid for it, and aligned.
-#[inline(always)]
-pub unsafe fn take64(p: *mut u8, value: u64) -> u64 {
-    let before;
-    unsafe {
-        asm!("atom.relaxed.gpu.global.add.u64 {0}, [{2}], {1};", out(reg64) before, in(reg64) value, in(reg64) p)
-    };
-    before
-}
-
 /// Adds to a word by which blocks say that they are done: what they wrote before is seen by who reads the last number.
 ///
 /// # Safety

@@ -6,8 +6,22 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use syn::{FnArg, ImplItem, Item, Signature, Visibility};
 
-/// What one machine has and the other cannot have.
-const ONLY_GPU: [&str; 2] = ["Program::on_gpu", "Block::on_gpu"];
+/// What one machine has and the other cannot have. Here: what blocks need that run at the same time (`tile/turn/block.rs`).
+const ONLY_GPU: [&str; 13] = [
+    "Program::on_gpu",
+    "Block::on_gpu",
+    "Program::rank",
+    "Program::uniform",
+    "Program::block_index",
+    "Program::block_shared",
+    "Program::sync_block",
+    "Program::arrive",
+    "Program::wait",
+    "take32",
+    "finish32",
+    "load_shared64",
+    "store_shared64",
+];
 const ONLY_CPU: [&str; 3] = ["Program::on_cpu", "Block::on_cpu", "level"];
 
 /// Public functions of a machine, with the types of their arguments where the text has them (macros do not).

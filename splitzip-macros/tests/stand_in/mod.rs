@@ -179,6 +179,7 @@ pub mod launch {
         pub warps: u32,
         pub min_blocks: u32,
         pub shared_bytes: u32,
+        pub any_blocks: bool,
     }
     #[derive(Debug)]
     pub struct Launch {
@@ -233,6 +234,10 @@ pub mod launch {
         fn elements(host: &Self::Host<'_>) -> u64;
         fn size(host: &Self::Host<'_>) -> Size {
             Size { elements: Self::elements(host) }
+        }
+        const ANY_BLOCKS: bool = false;
+        fn blocks(host: &Self::Host<'_>, warps: u64) -> u64 {
+            Self::programs(host).div_ceil(warps)
         }
     }
 

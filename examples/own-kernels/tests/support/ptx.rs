@@ -6,7 +6,10 @@ use sha2::{Digest, Sha256};
 
 /// The text of an entry.
 pub fn text(target: &str, entry: &str) -> Result<String, String> {
-    let path = format!("{}/ptx/{target}/{entry}.ptx", env!("CARGO_MANIFEST_DIR"));
+    // Cargo says where the package is; for a binary that was copied to another machine, whoever runs it.
+    let package =
+        std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
+    let path = format!("{package}/ptx/{target}/{entry}.ptx");
     std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))
 }
 
