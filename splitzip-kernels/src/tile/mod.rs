@@ -60,9 +60,12 @@ use core::mem::MaybeUninit;
 /// LLVM unrolls small loops by itself, but one with a branch in its body stays a loop, and the array that it indexes goes to local memory.
 #[macro_export]
 macro_rules! unroll {
-    ($i:ident < $n:expr => $body:expr) => {
+    ($i:ident < $n:expr => $body:expr) => {{
+        const {
+            assert!($n <= 16, "at most 16 turns are written out: take fewer elements a lane, or a loop");
+        }
         $crate::unroll!(@ $i, $n, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
-    };
+    }};
     (@ $i:ident, $n:expr, $body:expr, $($j:literal)*) => { { $( if $j < $n { let $i: usize = $j; $body; } )* } };
 }
 
