@@ -38,7 +38,7 @@ const RECIPES: [Recipe; 1] = [Recipe {
 pub fn check() -> bool {
     RECIPES.iter().all(|recipe| {
         let open = report(recipe.name, open(recipe.name));
-        open && test(recipe) && ptx(recipe)
+        open && ptx(recipe) && test(recipe)
     })
 }
 
