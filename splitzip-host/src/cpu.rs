@@ -5,7 +5,8 @@
 //! step as on a GPU.
 
 use crate::format::{Layout, RECORD_BYTES, unpack, write};
-use crate::steps::{self, COUNTS_BYTES, Counting, Placing, Steps, TABLE_BYTES, Workspace};
+use crate::steps::{self, COUNTS_BYTES, Counting, Placing, Steps, TABLE_BYTES};
+use crate::workspace::Workspace;
 use crate::{
     Bases, Codebook, CodebookChoice, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Reference, Result,
     SAMPLED_CHUNKS, Scheme,

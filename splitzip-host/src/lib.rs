@@ -38,6 +38,7 @@ mod sample;
 mod scheme;
 pub mod select;
 mod steps;
+mod workspace;
 
 pub use codebook::{Codebook, Histogram};
 pub use codebook_file::{CodebookFile, CodebookFileEntry};

@@ -9,7 +9,8 @@
 use super::kernels::Function;
 use super::{Cuda, DeviceBytes, StreamHandle, driver_error};
 use crate::format::{DYNAMIC_BYTES, Layout, write};
-use crate::steps::{self, COUNTS_BYTES, Placing, Step, Steps, TABLE_BYTES, Workspace};
+use crate::steps::{self, COUNTS_BYTES, Placing, Step, Steps, TABLE_BYTES};
+use crate::workspace::{Workspace, order_at};
 use crate::{Bases, CodebookChoice, Error, FrameSpec, Result, SAMPLED_CHUNKS, Scheme};
 use cudarc::driver::result;
 use splitzip_kernels::launch::{Entry, Launch};
@@ -55,6 +56,14 @@ struct Stream<'p> {
     functions: &'p Functions,
     multiprocessors: u32,
     stream: StreamHandle,
+}
+
+impl<'p> Stream<'p> {
+    /// A stream of the device, whose context becomes current.
+    fn of(cuda: &Cuda, functions: &'p Functions, stream: StreamHandle) -> Result<Stream<'p>> {
+        cuda.bind()?;
+        Ok(Stream { functions, multiprocessors: cuda.info().multiprocessors, stream })
+    }
 }
 
 impl Queue for Stream<'_> {
@@ -127,9 +136,7 @@ impl EncodePlan {
     /// # Safety
     /// As [`EncodePlan::encode`].
     pub unsafe fn prepare(&self, stream: StreamHandle, workspace: u64) -> Result<()> {
-        self.cuda.bind()?;
-        let multiprocessors = self.cuda.info().multiprocessors;
-        let stream = Stream { functions: &self.functions, multiprocessors, stream };
+        let stream = Stream::of(&self.cuda, &self.functions, stream)?;
         // SAFETY: by contract; the plan owns the start.
         unsafe { self.work.prepare(&stream, self.start.address(), workspace) }
     }
@@ -153,9 +160,7 @@ impl EncodePlan {
         frame: u64,
         workspace: u64,
     ) -> Result<()> {
-        self.cuda.bind()?;
-        let multiprocessors = self.cuda.info().multiprocessors;
-        let stream = Stream { functions: &self.functions, multiprocessors, stream };
+        let stream = Stream::of(&self.cuda, &self.functions, stream)?;
         // SAFETY: by contract; the plan owns the start.
         unsafe { self.work.run(&stream, self.start.address(), inputs, frame, workspace) }
     }
@@ -277,7 +282,7 @@ impl EncodeWork {
         unsafe {
             queue.clear(orders, self.places.bytes - self.places.orders_at)?;
             for number in 0..self.layout.tensors.len() {
-                queue.copy(orders + steps::order_at(&self.layout, number), header, Order::HEADER_BYTES)?;
+                queue.copy(orders + order_at(&self.layout, number), header, Order::HEADER_BYTES)?;
             }
         }
         Ok(())
@@ -449,9 +454,7 @@ impl DecodePlan {
         status: u64,
         sums: u64,
     ) -> Result<()> {
-        self.cuda.bind()?;
-        let multiprocessors = self.cuda.info().multiprocessors;
-        let stream = Stream { functions: &self.functions, multiprocessors, stream };
+        let stream = Stream::of(&self.cuda, &self.functions, stream)?;
         // SAFETY: by contract.
         unsafe { self.work.run(&stream, frame, frame_bytes, outputs, workspace, status, sums) }
     }
