@@ -268,7 +268,7 @@ impl Candidate {
                 problem(format!("ptxas reports {} entries instead of one", assembled.entries.len()));
                 continue;
             };
-            let floor = occupancy::floor(arch, self.bounds.threads, self.bounds.min_blocks);
+            let floor = occupancy::floor(arch, self.bounds.threads, resources.shared, self.bounds.min_blocks);
             for warning in &assembled.warnings {
                 // Where no multiprocessor of this kind can hold so many threads, the bound is meant for others.
                 let is_expected = self.bounds.min_blocks.is_some()

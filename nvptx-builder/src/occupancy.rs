@@ -30,12 +30,13 @@ pub fn resident_blocks(limits: Limits, threads: u32, registers: u32, shared: u32
     limits.blocks.min(by_warps).min(by_registers).min(by_shared)
 }
 
-/// The floor that a `min_blocks` sets on this architecture; `None` where the hardware cannot hold so many threads.
+/// The floor that a `min_blocks` sets on this architecture; `None` where the hardware cannot hold so many threads, or so much shared memory: the bound is
+/// for registers, and meant for others.
 ///
 /// Eight blocks of 256 threads are 2048; a multiprocessor of `sm_120` holds 1536, and there `ptxas` says that it ignores the bound.
-pub fn floor(arch: Arch, threads: u32, min_blocks: Option<u32>) -> Option<u32> {
+pub fn floor(arch: Arch, threads: u32, shared: u32, min_blocks: Option<u32>) -> Option<u32> {
     let (limits, floor) = (arch.limits()?, min_blocks?);
-    (floor * threads.div_ceil(WARP) <= limits.warps && floor <= limits.blocks).then_some(floor)
+    (resident_blocks(limits, threads, 0, shared) >= floor).then_some(floor)
 }
 
 #[cfg(test)]
@@ -71,10 +72,14 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_holds_where_the_hardware_holds_the_threads() {
-        assert_eq!(floor(Arch::new(90), 256, Some(8)), Some(8));
-        assert_eq!(floor(Arch::new(120), 256, Some(8)), None);
-        assert_eq!(floor(Arch::new(120), 256, Some(6)), Some(6));
-        assert_eq!(floor(Arch::new(90), 256, None), None);
+    fn the_floor_holds_where_the_hardware_holds_the_blocks() {
+        assert_eq!(floor(Arch::new(90), 256, 0, Some(8)), Some(8));
+        assert_eq!(floor(Arch::new(120), 256, 0, Some(8)), None);
+        assert_eq!(floor(Arch::new(120), 256, 0, Some(6)), Some(6));
+        assert_eq!(floor(Arch::new(90), 256, 0, None), None);
+        // Four times 47 KiB fit into 228 KiB, not into 100.
+        assert_eq!(floor(Arch::new(90), 320, 47 * 1024, Some(4)), Some(4));
+        assert_eq!(floor(Arch::new(120), 320, 47 * 1024, Some(4)), None);
+        assert_eq!(floor(Arch::new(120), 320, 47 * 1024, Some(2)), Some(2));
     }
 }
