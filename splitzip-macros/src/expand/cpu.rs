@@ -24,9 +24,9 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
     let on_cpu = match kernel.program.runner {
         Runner::Warp => quote!(<#program>::on_cpu(index, scratch.0.as_mut_ptr(), LEVEL)),
         Runner::Block => {
-            let (warps, parameters) = (kernel.warps, quote!(<#tuple as __Parameters>));
-            let bytes = quote!(#parameters::SHARED, #parameters::BLOCK_SHARED);
-            quote!(<#program>::on_cpu(index, scratch.0.as_mut_ptr(), LEVEL, #warps, #bytes))
+            let parameters = quote!(<#tuple as __Parameters>);
+            let sizes = quote!(#parameters::WARPS, #parameters::SHARED, #parameters::BLOCK_SHARED);
+            quote!(<#program>::on_cpu(index, scratch.0.as_mut_ptr(), LEVEL, #sizes))
         }
     };
     let arguments = kernel.arguments.iter().enumerate().map(|(number, argument)| {
@@ -75,9 +75,9 @@ pub fn expand(kernel: &Kernel) -> TokenStream {
 pub fn run(kernel: &Kernel, member: &Member) -> TokenStream {
     let (tuple, types) = (tuple(member.types()), member.types());
     let types = quote!(#(#types,)*);
-    let shared = match (kernel.program.runner, kernel.warps) {
-        (Runner::Block, warps) => quote!(#warps * <#tuple as __Parameters>::SHARED),
-        (Runner::Warp, _) => quote!(<#tuple as __Parameters>::SHARED),
+    let shared = match kernel.program.runner {
+        Runner::Block => quote!(<#tuple as __Parameters>::WARPS * <#tuple as __Parameters>::SHARED),
+        Runner::Warp => quote!(<#tuple as __Parameters>::SHARED),
     };
     quote! {
         unsafe fn __run(raw: <Self as __Parameters>::Raw, programs: ::core::ops::Range<u64>) {

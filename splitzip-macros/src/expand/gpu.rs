@@ -19,7 +19,6 @@ fn entry(kernel: &Kernel, member: &Member) -> TokenStream {
     let (tuple, types, kernel_name) = (tuple(member.types()), member.types(), &kernel.name);
     let entry = format_ident!("{}", member.entry(&kernel.name));
     let (program, mutable) = (&kernel.program.r#type, kernel.mutable());
-    let (warps, threads) = (kernel.warps, kernel.warps * 32);
     let names: Vec<_> =
         (0..kernel.arguments.len()).map(|number| format_ident!("argument_{number}")).collect();
     let parameters = (0..kernel.arguments.len())
@@ -39,13 +38,13 @@ fn entry(kernel: &Kernel, member: &Member) -> TokenStream {
             unsafe {
                 ::core::arch::asm!(
                     "// nvptx-builder: threads={threads} min_blocks={blocks} shared={shared}",
-                    threads = const #threads,
+                    threads = const <#tuple as __Parameters>::WARPS * 32,
                     blocks = const <#tuple as __Parameters>::BLOCKS,
-                    shared = const #warps * <#tuple as __Parameters>::SHARED + <#tuple as __Parameters>::BLOCK_SHARED,
+                    shared = const <#tuple as __Parameters>::WARPS * <#tuple as __Parameters>::SHARED + <#tuple as __Parameters>::BLOCK_SHARED,
                     options(nomem, nostack, preserves_flags),
                 );
                 let #mutable program = <#program>::on_gpu::<
-                    #warps,
+                    { <#tuple as __Parameters>::WARPS },
                     { <#tuple as __Parameters>::SHARED },
                     { <#tuple as __Parameters>::BLOCK_SHARED },
                 >(zero);

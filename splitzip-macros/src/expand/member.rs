@@ -2,7 +2,7 @@
 
 use super::tuple;
 use crate::parse::Kernel;
-use crate::parse::attribute::{Blocks, MOST, MOST_WARPS_RESIDENT};
+use crate::parse::attribute::{Amount, MOST, MOST_WARPS_RESIDENT};
 use crate::parse::member::{Axis, Member, short_name};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -70,7 +70,7 @@ fn spoken(members: &[Member]) -> String {
 
 fn implementation(kernel: &Kernel, member: &Member) -> TokenStream {
     let tuple = tuple(member.types());
-    let (entry, name, warps) = (member.entry(&kernel.name), kernel.plain_name(), kernel.warps);
+    let (entry, name) = (member.entry(&kernel.name), kernel.plain_name());
     let optional = |member: &Option<Ident>| match member.as_ref().map(short_name) {
         Some(name) => quote!(::core::option::Option::Some(#name)),
         None => quote!(::core::option::Option::None),
@@ -91,9 +91,9 @@ fn implementation(kernel: &Kernel, member: &Member) -> TokenStream {
                 dtype: #dtype,
                 scheme: #scheme,
                 parameters: &[#(#parameters),*],
-                warps: #warps,
+                warps: <#tuple as __Parameters>::WARPS,
                 min_blocks: <#tuple as __Parameters>::BLOCKS,
-                shared_bytes: #warps * <#tuple as __Parameters>::SHARED + <#tuple as __Parameters>::BLOCK_SHARED,
+                shared_bytes: <#tuple as __Parameters>::WARPS * <#tuple as __Parameters>::SHARED + <#tuple as __Parameters>::BLOCK_SHARED,
                 any_blocks: <<#tuple as __Parameters>::#grid as ::splitzip_kernels::launch::Grid>::ANY_BLOCKS,
             };
             #run
@@ -162,7 +162,7 @@ fn names(kernel: &Kernel) -> TokenStream {
 /// What the properties of a member must allow.
 fn check(kernel: &Kernel, member: &Member) -> TokenStream {
     let tuple = tuple(member.types());
-    let (entry, warps) = (member.entry(&kernel.name), u64::from(kernel.warps));
+    let entry = member.entry(&kernel.name);
     let sentence = format!(
         "a block of `{entry}` wants more than 48 KiB of shared memory (`warps` x `shared` + `block_shared`): lower one of them"
     );
@@ -170,7 +170,7 @@ fn check(kernel: &Kernel, member: &Member) -> TokenStream {
     let shared = quote! {
         #[cfg(not(target_arch = "nvptx64"))]
         const _: () = ::core::assert!(
-            #warps * <#tuple as __Parameters>::SHARED as u64 + <#tuple as __Parameters>::BLOCK_SHARED as u64 <= #most,
+            <#tuple as __Parameters>::WARPS as u64 * <#tuple as __Parameters>::SHARED as u64 + <#tuple as __Parameters>::BLOCK_SHARED as u64 <= #most,
             #sentence
         );
     };
@@ -188,19 +188,48 @@ fn check(kernel: &Kernel, member: &Member) -> TokenStream {
     quote!(#shared #blocks #pair)
 }
 
-/// What an expression gives keeps the bounds of a number, which has been checked.
+/// What expressions give keeps the bounds of numbers, which have been checked.
 fn check_blocks(kernel: &Kernel, member: &Member) -> TokenStream {
-    let Blocks::Expression(expression) = &kernel.blocks else { return TokenStream::new() };
     let (tuple, entry) = (tuple(member.types()), member.entry(&kernel.name));
-    let most = MOST.min(MOST_WARPS_RESIDENT / kernel.warps);
-    let sentence = format!(
-        "`blocks` of `{entry}` is the number of blocks that must fit on a multiprocessor at once: with `warps = {}` the expression \
-         must give a number from 1 to {most}, for a multiprocessor holds {MOST} blocks and {MOST_WARPS_RESIDENT} warps",
-        kernel.warps
-    );
-    quote_spanned! {expression.span()=>
+    let warps = match &kernel.warps {
+        Amount::Number(_) => TokenStream::new(),
+        Amount::Expression(expression) => {
+            let sentence = format!(
+                "`warps` of `{entry}` is the number of warps of a block, each of which runs one program: the expression must give a \
+                 number from 1 to {MOST}"
+            );
+            quote_spanned! {expression.span()=>
+                #[cfg(not(target_arch = "nvptx64"))]
+                const _: () = ::core::assert!(::core::matches!(<#tuple as __Parameters>::WARPS, 1..=#MOST), #sentence);
+            }
+        }
+    };
+    let (span, sentence) = match (&kernel.blocks, &kernel.warps) {
+        (Amount::Number(_), Amount::Number(_)) => return warps,
+        (Amount::Expression(expression), Amount::Number(number)) => {
+            let most = MOST.min(MOST_WARPS_RESIDENT / number);
+            let sentence = format!(
+                "`blocks` of `{entry}` is the number of blocks that must fit on a multiprocessor at once: with `warps = {number}` the expression \
+                 must give a number from 1 to {most}, for a multiprocessor holds {MOST} blocks and {MOST_WARPS_RESIDENT} warps"
+            );
+            (expression.span(), sentence)
+        }
+        (_, Amount::Expression(expression)) => {
+            let sentence = format!(
+                "`warps` x `blocks` of `{entry}` is more than a multiprocessor holds, or `blocks` is not a number from 1 to {MOST}: there are \
+                 {MOST_WARPS_RESIDENT} warps"
+            );
+            (expression.span(), sentence)
+        }
+    };
+    quote_spanned! {span=>
+        #warps
         #[cfg(not(target_arch = "nvptx64"))]
-        const _: () = ::core::assert!(::core::matches!(<#tuple as __Parameters>::BLOCKS, 1..=#most), #sentence);
+        const _: () = ::core::assert!(
+            ::core::matches!(<#tuple as __Parameters>::BLOCKS, 1..=#MOST)
+                && <#tuple as __Parameters>::BLOCKS * <#tuple as __Parameters>::WARPS <= #MOST_WARPS_RESIDENT,
+            #sentence
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::tuple;
 use crate::parse::Kernel;
-use crate::parse::attribute::Blocks;
+use crate::parse::attribute::Amount;
 use crate::parse::parameter::{Argument, Runner};
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
@@ -17,18 +17,18 @@ pub fn module_documentation(kernel: &Kernel) -> Vec<String> {
         " | entry | warps in a block | blocks on a multiprocessor |".to_string(),
         " | --- | --- | --- |".to_string(),
     ];
-    let blocks = spoken(&kernel.blocks);
+    let (warps, blocks) = (spoken(&kernel.warps), spoken(&kernel.blocks));
     for member in &kernel.members {
-        lines.push(format!(" | `{}` | {} | {blocks} |", member.entry(&kernel.name), kernel.warps));
+        lines.push(format!(" | `{}` | {warps} | {blocks} |", member.entry(&kernel.name)));
     }
     lines
 }
 
 /// `8`, or the expression as code, fit for a cell of a table.
-fn spoken(blocks: &Blocks) -> String {
-    match blocks {
-        Blocks::Number(number) => number.to_string(),
-        Blocks::Expression(expression) => {
+fn spoken(amount: &Amount) -> String {
+    match amount {
+        Amount::Number(number) => number.to_string(),
+        Amount::Expression(expression) => {
             let tokens = expression.to_token_stream().to_string();
             let tidy =
                 [(" :: ", "::"), ("::< ", "::<"), (" > (", ">("), (" ()", "()"), (" , ", ", "), ("|", "\\|")]
@@ -51,15 +51,17 @@ pub fn hidden(kernel: &Kernel) -> TokenStream {
         None => quote!(0),
     };
     let (shared, block_shared) = (bytes(&kernel.shared), bytes(&kernel.block_shared));
-    let blocks = match &kernel.blocks {
-        Blocks::Number(number) => number.to_token_stream(),
-        Blocks::Expression(expression) => expression.to_token_stream(),
+    let amount = |amount: &Amount| match amount {
+        Amount::Number(number) => number.to_token_stream(),
+        Amount::Expression(expression) => expression.to_token_stream(),
     };
+    let (warps, blocks) = (amount(&kernel.warps), amount(&kernel.blocks));
     quote! {
         #[doc(hidden)]
         pub trait __Parameters {
             #(type #names;)*
             type Raw: ::core::marker::Copy;
+            const WARPS: u32;
             const BLOCKS: u32;
             const SHARED: u32;
             const BLOCK_SHARED: u32;
@@ -67,6 +69,7 @@ pub fn hidden(kernel: &Kernel) -> TokenStream {
         impl<#declared> __Parameters for #tuple {
             #(type #names = #types;)*
             type Raw = (#(#raws,)*);
+            const WARPS: u32 = #warps;
             const BLOCKS: u32 = #blocks;
             const SHARED: u32 = #shared;
             const BLOCK_SHARED: u32 = #block_shared;
@@ -100,10 +103,13 @@ pub fn arguments(kernel: &Kernel) -> TokenStream {
 
 impl Kernel {
     /// A warp is a program, unless the whole block is one.
-    fn programs_in_a_block(&self) -> u32 {
+    fn programs_in_a_block(&self) -> TokenStream {
         match self.program.runner {
-            Runner::Warp => self.warps,
-            Runner::Block => 1,
+            Runner::Warp => {
+                let tuple = self.tuple();
+                quote!(<#tuple as __Parameters>::WARPS as u64)
+            }
+            Runner::Block => quote!(1u64),
         }
     }
 
@@ -156,7 +162,7 @@ fn launch(kernel: &Kernel) -> TokenStream {
     let (grid_name, blocks) = (&grid.name, grid.as_grid("blocks"));
     let size = grid.as_grid("size");
     let (tuple, bound) = (kernel.tuple(), kernel.members_only());
-    let in_a_block = u64::from(kernel.programs_in_a_block());
+    let in_a_block = kernel.programs_in_a_block();
     let addresses = kernel.arguments.iter().map(|argument| {
         let (name, plain, check) =
             (&argument.name, argument.plain_name(), argument.as_argument("check_address"));

@@ -6,6 +6,7 @@ use super::parameter::check_paths;
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::parse::{Parse, ParseStream, Parser};
+use syn::spanned::Spanned;
 use syn::{Error, Expr, ExprLit, Lit, Result, Token};
 
 const KEYS: &str =
@@ -26,9 +27,9 @@ pub struct Settings {
     /// Pairs that it is not made for.
     pub except: Option<Exceptions>,
     /// Warps (programs) in a block.
-    pub warps: u32,
+    pub warps: Amount,
     /// Blocks that must fit on a multiprocessor.
-    pub blocks: Blocks,
+    pub blocks: Amount,
     /// Shared bytes of a program.
     pub shared: Option<Expr>,
     /// Shared bytes of a block.
@@ -47,7 +48,7 @@ impl Settings {
 
 /// `blocks = 8`, or `blocks = S::ENCODE_BLOCKS`.
 #[derive(Debug)]
-pub enum Blocks {
+pub enum Amount {
     /// The same for every member, checked.
     Number(u32),
     /// May use the generics: what it gives is checked for each member.
@@ -101,7 +102,8 @@ impl Parse for Settings {
                 input.parse::<Token![,]>()?;
             }
         }
-        if let (Some(Ok((span, warps))), Some(Ok(Blocks::Number(blocks)))) = (&read.warps, &read.blocks)
+        if let (Some(Ok((span, Amount::Number(warps)))), Some(Ok((_, Amount::Number(blocks))))) =
+            (&read.warps, &read.blocks)
             && warps * blocks > MOST_WARPS_RESIDENT
         {
             faults.add(Error::new(
@@ -119,8 +121,8 @@ impl Parse for Settings {
             dtype: read.dtype,
             scheme: read.scheme,
             except: read.except,
-            warps: warps.map_or(0, |(_, warps)| warps),
-            blocks: blocks.unwrap_or(Blocks::Number(0)),
+            warps: warps.map_or(Amount::Number(0), |(_, warps)| warps),
+            blocks: blocks.map_or(Amount::Number(0), |(_, blocks)| blocks),
             shared: read.shared,
             block_shared: read.block_shared,
         })
@@ -133,8 +135,8 @@ struct Read {
     dtype: Option<List>,
     scheme: Option<List>,
     except: Option<Exceptions>,
-    warps: Option<Result<(Span, u32)>>,
-    blocks: Option<Result<Blocks>>,
+    warps: Option<Result<(Span, Amount)>>,
+    blocks: Option<Result<(Span, Amount)>>,
     shared: Option<Expr>,
     block_shared: Option<Expr>,
 }
@@ -146,10 +148,10 @@ impl Read {
             "scheme" => self.scheme = Some(list(key, value, Axis::Scheme)?),
             "except" => self.except = Some(exceptions(key, value)?),
             "warps" => {
-                self.warps = Some(number(&key, value, "warps of a block, each of which runs one program"))
+                self.warps = Some(amount(&key, value, "warps of a block, each of which runs one program"))
             }
             "blocks" => {
-                self.blocks = Some(blocks(&key, value, "blocks that must fit on a multiprocessor at once"))
+                self.blocks = Some(amount(&key, value, "blocks that must fit on a multiprocessor at once"))
             }
             "shared" => self.shared = Some(expression(value)?),
             "block_shared" => self.block_shared = Some(expression(value)?),
@@ -194,11 +196,11 @@ fn number(key: &Ident, value: ParseStream<'_>, what: &str) -> Result<(Span, u32)
 }
 
 /// A literal is a number, and keeps its rules here; any other expression is left to the compiler.
-fn blocks(key: &Ident, value: ParseStream<'_>, what: &str) -> Result<Blocks> {
+fn amount(key: &Ident, value: ParseStream<'_>, what: &str) -> Result<(Span, Amount)> {
     if let Ok(Expr::Lit(_)) = value.fork().parse() {
-        return number(key, value, what).map(|(_, number)| Blocks::Number(number));
+        return number(key, value, what).map(|(span, number)| (span, Amount::Number(number)));
     }
-    expression(value).map(Blocks::Expression)
+    expression(value).map(|expression| (expression.span(), Amount::Expression(expression)))
 }
 
 fn expression(value: ParseStream<'_>) -> Result<Expr> {

@@ -8,7 +8,7 @@ pub mod member;
 pub mod parameter;
 pub mod signature;
 
-use attribute::{Blocks, Settings};
+use attribute::{Amount, Settings};
 use member::{Axis, Member};
 use parameter::{Argument, Program, is_mentioned};
 use proc_macro2::{Ident, TokenStream};
@@ -30,9 +30,9 @@ pub struct Kernel {
     /// What the generics stand for: the product of the lists, without its exceptions.
     pub members: Vec<Member>,
     /// Warps (programs) in a block.
-    pub warps: u32,
-    /// Blocks that must fit on a multiprocessor, may use the generics.
-    pub blocks: Blocks,
+    pub warps: Amount,
+    /// Amount that must fit on a multiprocessor, may use the generics.
+    pub blocks: Amount,
     /// Shared bytes of a program, may use the generics.
     pub shared: Option<Expr>,
     /// Shared bytes of a block, may use the generics.

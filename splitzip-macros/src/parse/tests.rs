@@ -1,5 +1,5 @@
 use super::Kernel;
-use super::attribute::Blocks;
+use super::attribute::Amount;
 use super::signature::function;
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -40,7 +40,7 @@ fn a_kernel_without_generics_has_one_member() {
         ),
     );
     assert_eq!(entries(&kernel), ["seal"]);
-    assert!(kernel.warps == 4 && matches!(kernel.blocks, Blocks::Number(16)));
+    assert!(matches!(kernel.warps, Amount::Number(4)) && matches!(kernel.blocks, Amount::Number(16)));
     assert!(kernel.shared.is_none() && kernel.block_shared.is_none() && kernel.generics.is_empty());
 }
 
@@ -139,7 +139,7 @@ fn the_bounds_of_warps_and_blocks_are_allowed() {
 fn blocks_may_be_an_expression() {
     let kernel =
         kernel(quote!(blocks = decode_blocks::<D, S>(), dtype = [Bf16], scheme = [W4], warps = 32), encode());
-    assert!(matches!(kernel.blocks, Blocks::Expression(_)));
+    assert!(matches!(kernel.blocks, Amount::Expression(_)));
 }
 
 #[test]

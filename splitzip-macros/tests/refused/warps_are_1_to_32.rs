@@ -8,7 +8,7 @@ pub fn none(program: &Program, chunks: Chunks) {}
 #[kernel(warps = 33, blocks = 1)]
 pub fn many(program: &Program, chunks: Chunks) {}
 
-#[kernel(warps = WARPS, blocks = 1)]
+#[kernel(warps = "8", blocks = 1)]
 pub fn unknown(program: &Program, chunks: Chunks) {}
 
 fn main() {}
