@@ -9,7 +9,8 @@ use crate::{Bases, Dtype, Error, Result, Scheme};
 use splitzip_kernels::dtype;
 use splitzip_kernels::kernels::{bases, checksum, decode, encode, encode_arrival, histogram, pick, seal};
 use splitzip_kernels::launch::{
-    Argument, ArgumentError, Chunks, Entry, Groups, Launch, OnMember, Programs, Queue, Source, Target,
+    Argument, ArgumentError, BlockForGroup, Chunks, Entry, Groups, Launch, OnMember, Programs, Queue, Source,
+    Target,
 };
 use splitzip_kernels::scheme;
 use splitzip_kernels::tile::{ChannelBases, Nothing, Order, TAIL_BYTES, Table};
@@ -391,7 +392,7 @@ impl<'l> Steps<'l> {
     {
         let of = self.encode_of::<D, S>(to);
         let launched = encode_arrival::Arguments {
-            queue: of.queue,
+            groups: BlockForGroup { elements: of.queue.elements },
             words: of.words,
             given: of.given,
             channels: of.channels,

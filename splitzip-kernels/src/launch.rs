@@ -482,46 +482,54 @@ grids! {
     Programs { programs } = |n| n, |_| 0;
 }
 
-/// Blocks of 16 programs and a bookkeeper take the groups of a tensor of `elements` elements one after the other.
-#[derive(Clone, Copy, Debug)]
-pub struct Queue {
-    /// See the type.
-    pub elements: u64,
-}
+macro_rules! group_grids { ($($(#[$doc:meta])* $name:ident, $any_blocks:literal;)*) => { $(
+    $(#[$doc])*
+    #[derive(Clone, Copy, Debug)]
+    pub struct $name {
+        /// See the type.
+        pub elements: u64,
+    }
 
-impl Argument for Queue {
-    type Raw = u64;
-    type Host<'a> = Queue;
-    const KIND: Kind = Kind::U64;
-    #[inline(always)]
-    unsafe fn from_raw(raw: u64) -> Self {
-        Queue { elements: raw }
-    }
-    fn slot(host: &Queue) -> u64 {
-        host.elements
-    }
-    fn raw(host: &Queue) -> u64 {
-        host.elements
-    }
-    fn check(host: &Queue, name: &'static str, _: Size) -> Result<(), ArgumentError> {
-        if host.elements > Queue::MOST {
-            return Err(ArgumentError::TooLarge { name, given: host.elements, most: Queue::MOST });
+    impl Argument for $name {
+        type Raw = u64;
+        type Host<'a> = $name;
+        const KIND: Kind = Kind::U64;
+        #[inline(always)]
+        unsafe fn from_raw(raw: u64) -> Self {
+            $name { elements: raw }
         }
-        Ok(())
+        fn slot(host: &$name) -> u64 {
+            host.elements
+        }
+        fn raw(host: &$name) -> u64 {
+            host.elements
+        }
+        fn check(host: &$name, name: &'static str, _: Size) -> Result<(), ArgumentError> {
+            if host.elements > Queue::MOST {
+                return Err(ArgumentError::TooLarge { name, given: host.elements, most: Queue::MOST });
+            }
+            Ok(())
+        }
     }
-}
 
-impl Grid for Queue {
-    fn programs(host: &Queue) -> u64 {
-        groups(host.elements) * GROUP as u64
+    impl Grid for $name {
+        fn programs(host: &$name) -> u64 {
+            groups(host.elements) * GROUP as u64
+        }
+        fn elements(host: &$name) -> u64 {
+            host.elements
+        }
+        const ANY_BLOCKS: bool = $any_blocks;
+        fn blocks(host: &$name, _: u64) -> u64 {
+            groups(host.elements)
+        }
     }
-    fn elements(host: &Queue) -> u64 {
-        host.elements
-    }
-    const ANY_BLOCKS: bool = true;
-    fn blocks(host: &Queue, _: u64) -> u64 {
-        groups(host.elements)
-    }
+)* } }
+group_grids! {
+    /// Blocks that stay take the groups of a tensor of `elements` elements one after the other, as many blocks as there is room for.
+    Queue, true;
+    /// A block for every group of a tensor of `elements` elements.
+    BlockForGroup, false;
 }
 
 impl Queue {
@@ -546,13 +554,12 @@ impl Chunks {
     #[inline(always)]
     pub fn valid(&self, chunk: u32) -> u32 {
         let whole = (self.elements / CHUNK as u64) as u32;
-        if chunk < whole {
-            CHUNK
-        } else if chunk == whole {
-            (self.elements % CHUNK as u64) as u32
-        } else {
-            0
+        let mut valid = CHUNK;
+        if chunk >= whole {
+            crate::arch::rare();
+            valid = if chunk == whole { (self.elements % CHUNK as u64) as u32 } else { 0 };
         }
+        valid
     }
 }
 

@@ -292,6 +292,18 @@ impl Program {
         }
     }
 
+    /// Moves something for every set bit: `store(lane, rank, load(lane, bit))`, with ranks as in [`Self::for_each_bit`].
+    #[inline(always)]
+    pub fn move_each_bit(
+        &self,
+        mask: &Lanes<u32>,
+        first: &Lanes<u32>,
+        load: impl Fn(u32, u32) -> u32,
+        store: impl Fn(u32, u32, u32),
+    ) {
+        self.for_each_bit(mask, first, |lane, bit, rank| store(lane, rank, load(lane, bit)));
+    }
+
     /// Every byte of `x` (below 256) replaced by that byte of a table of 256 in the memory of the program.
     #[inline(always)]
     pub fn look_up_256<const N: usize>(&self, table: Shared, x: &[Lanes<u32>; N]) -> [Lanes<u32>; N] {
@@ -413,6 +425,23 @@ pub unsafe fn add64(p: *mut u8, value: u64) {
         // SAFETY: by contract.
         unsafe { (p as *mut u64).write_unaligned((p as *const u64).read_unaligned().wrapping_add(value)) }
     }
+}
+
+/// Who will want it is known on the GPU only.
+///
+/// # Safety
+/// As on the GPU.
+#[inline(always)]
+pub unsafe fn prefetch(_: *const u8) {}
+
+/// What follows is rare: see `nvptx.rs`.
+#[inline(always)]
+pub fn rare() {}
+
+/// `value`: see `nvptx.rs`.
+#[inline(always)]
+pub fn rarely(value: u32) -> u32 {
+    value
 }
 
 /// The `bytes` behind `p` and as many more will be wanted soon: worth 15 to 50 % on one thread.

@@ -12,8 +12,6 @@ use core::arch::asm;
 use core::arch::nvptx::{_block_idx_x, _grid_dim_x, _syncthreads, _thread_idx_x};
 
 unsafe extern "C" {
-    #[link_name = "llvm.nvvm.shfl.sync.up.i32"]
-    fn llvm_shuffle_up(mask: i32, value: i32, distance: i32, clamp: i32) -> i32;
     #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
     fn llvm_shuffle(mask: i32, value: i32, lane: i32, clamp: i32) -> i32;
     #[link_name = "llvm.nvvm.vote.any.sync"]
@@ -127,6 +125,17 @@ impl Shared {
         let (x, y): (u32, u32);
         unsafe { asm!("ld.shared.v2.u32 {{{0},{1}}}, [{2}];", out(reg32) x, out(reg32) y, in(reg32) self.0) };
         [x, y]
+    }
+
+    /// Loads four words; the address is a multiple of 16.
+    #[inline(always)]
+    pub fn load128(self) -> [u32; 4] {
+        let (x, y, z, w): (u32, u32, u32, u32);
+        unsafe {
+            asm!("ld.shared.v4.u32 {{{0},{1},{2},{3}}}, [{4}];",
+                out(reg32) x, out(reg32) y, out(reg32) z, out(reg32) w, in(reg32) self.0)
+        };
+        [x, y, z, w]
     }
 
     /// Stores two words; the address is a multiple of 8.
@@ -314,15 +323,19 @@ impl Program {
     /// The sum of the lanes before each, and of all.
     #[inline(always)]
     pub fn scan(&self, values: &Lanes<u32>) -> (Lanes<u32>, u32) {
-        let lane = lane();
         let mut sum = values.0;
-        let mut distance = 1;
-        while distance < 32 {
-            let other = unsafe { llvm_shuffle_up(-1, sum as i32, distance as i32, 0) as u32 };
-            if lane >= distance {
-                sum += other;
-            }
-            distance <<= 1;
+        // SAFETY: as all collectives. Not `pure`, so it stays where it is, though rustc does not call it convergent; the predicate, which says
+        // whether there is such a lane, has no intrinsic.
+        unsafe {
+            asm!(
+                "{{.reg .pred p; .reg .b32 t;",
+                "shfl.sync.up.b32 t|p, {s}, 1, 0, -1; @p add.u32 {s}, {s}, t;",
+                "shfl.sync.up.b32 t|p, {s}, 2, 0, -1; @p add.u32 {s}, {s}, t;",
+                "shfl.sync.up.b32 t|p, {s}, 4, 0, -1; @p add.u32 {s}, {s}, t;",
+                "shfl.sync.up.b32 t|p, {s}, 8, 0, -1; @p add.u32 {s}, {s}, t;",
+                "shfl.sync.up.b32 t|p, {s}, 16, 0, -1; @p add.u32 {s}, {s}, t;}}",
+                s = inout(reg32) sum, options(nomem, nostack)
+            );
         }
         (Lanes(sum - values.0), self.sum(values))
     }
@@ -335,6 +348,30 @@ impl Program {
             f(lane, mask.trailing_zeros(), rank);
             mask &= mask - 1;
             rank += 1;
+        }
+    }
+
+    /// Moves something for every set bit: `store(lane, rank, load(lane, bit))`, with ranks as in [`Self::for_each_bit`]. Two at a time, so that their
+    /// loads wait together.
+    #[inline(always)]
+    pub fn move_each_bit(
+        &self,
+        mask: &Lanes<u32>,
+        first: &Lanes<u32>,
+        load: impl Fn(u32, u32) -> u32,
+        store: impl Fn(u32, u32, u32),
+    ) {
+        let (lane, mut mask, mut rank) = (lane(), mask.0, first.0);
+        while mask != 0 {
+            let (bit, rest) = (mask.trailing_zeros(), mask & (mask - 1));
+            let next = if rest != 0 { rest.trailing_zeros() } else { bit };
+            let (x, y) = (load(lane, bit), load(lane, next));
+            store(lane, rank, x);
+            if rest != 0 {
+                store(lane, rank + 1, y);
+            }
+            mask = rest & rest.wrapping_sub(1);
+            rank += 2;
         }
     }
 
@@ -428,6 +465,20 @@ pub unsafe fn take32(p: *mut u8, value: u32) -> u32 {
     before
 }
 
+/// Adds to two words, the first one with a carry, that blocks take numbers from; what they were before.
+///
+/// # Safety
+/// `p` is a device address that is valid for it, and aligned.
+#[inline(always)]
+pub unsafe fn take64(p: *mut u8, given: [u32; 2]) -> [u32; 2] {
+    let before: u64;
+    let value = (given[1] as u64) << 32 | given[0] as u64;
+    unsafe {
+        asm!("atom.relaxed.gpu.global.add.u64 {0}, [{2}], {1};", out(reg64) before, in(reg64) value, in(reg64) p)
+    };
+    [before as u32, (before >> 32) as u32]
+}
+
 /// Adds to a word by which blocks say that they are done: what they wrote before is seen by who reads the last number.
 ///
 /// # Safety
@@ -506,6 +557,40 @@ pub unsafe fn store128(p: *mut u8, v: [u32; 4]) {
         asm!("st.global.v4.u32 [{4}], {{{0},{1},{2},{3}}};",
             in(reg32) v[0], in(reg32) v[1], in(reg32) v[2], in(reg32) v[3], in(reg64) p)
     }
+}
+
+/// The line of 128 bytes at `p` will be wanted by another program: brings it to the cache of the device.
+///
+/// # Safety
+/// `p` is a device address that is valid for it.
+#[inline(always)]
+pub unsafe fn prefetch(p: *const u8) {
+    unsafe { asm!("prefetch.global.L2 [{0}];", in(reg64) p, options(nostack, preserves_flags)) }
+}
+
+/// What follows in this branch is rare: it is branched over, and not computed always and thrown away.
+#[inline(always)]
+pub fn rare() {
+    // SAFETY: does nothing. (Not `pure`: so it stays where it is.)
+    unsafe { asm!("", options(nomem, nostack, preserves_flags)) }
+}
+
+/// `value`, where it is rarely wanted: what is computed from it is computed there, and not before, where it would hold a register for all.
+#[inline(always)]
+pub fn rarely(value: u32) -> u32 {
+    let same;
+    // SAFETY: copies a register. (Not `pure`: so it stays where it is.)
+    unsafe {
+        asm!("mov.u32 {0}, {1};", out(reg32) same, in(reg32) value, options(nomem, nostack, preserves_flags))
+    };
+    same
+}
+
+/// Leaves the memory to others for a while: about a trip to it.
+#[inline(always)]
+pub fn pause() {
+    // SAFETY: does nothing.
+    unsafe { asm!("nanosleep.u32 500;", options(nomem, nostack, preserves_flags)) }
 }
 
 /// The `bytes` behind `p` and as many more will be wanted soon. Here other programs hide the wait.

@@ -7,7 +7,9 @@ use crate::dtype::*;
 use crate::kernel;
 use crate::launch::Chunks;
 use crate::scheme::*;
-use crate::stream::{ENTRY_MODE_SHIFT, ENTRY_WORDS, MODE_CODED, MODE_EQUAL, MODE_RAW, MODE_ZEROS};
+use crate::stream::{
+    ENTRY_MODE_SHIFT, ENTRY_WORDS, GROUP, MODE_CODED, MODE_EQUAL, MODE_RAW, MODE_ZEROS, groups,
+};
 use crate::tile::{Chunk, DirectoryIn, In, Out, Parts, Program, Status, Tail, TailArea, map, raw_words};
 
 /// Decodes a chunk.
@@ -76,6 +78,26 @@ pub fn decode<D: Dtype, S: Scheme>(
         None => map((&exponents, &residuals, &upper_residuals), |(e, r, u)| D::join(e, r, u)),
     };
     words.store(program, &chunk, TailArea::Words, &elements);
+    prefetch(&chunk, chunks, directory, parts, part_words);
+}
+
+/// Groups ahead of a record that is brought to the cache, and of parts (whose record was brought before). All multiprocessors of an H200 work on 396
+/// groups at once.
+const AHEAD: (u32, u32) = (1024, 512);
+
+/// A chunk needs its record, then its part: two trips to memory, or to the cache if somebody has asked before. (512 MiB: `w2x3` 234 us without and 222
+/// with, `w2x2x3` 246 and 222; with records alone 233 and 244.)
+#[inline(always)]
+fn prefetch(chunk: &Chunk, chunks: Chunks, directory: DirectoryIn, parts: Parts, part_words: u64) {
+    if chunk.index.is_multiple_of(GROUP) {
+        let (group, groups) = (chunk.index / GROUP, groups(chunks.elements) as u32);
+        if group + AHEAD.0 < groups {
+            directory.prefetch(group + AHEAD.0);
+        }
+        if group + AHEAD.1 < groups {
+            parts.prefetch(directory.start_of_group(group + AHEAD.1), part_words);
+        }
+    }
 }
 
 /// Blocks that must fit on a multiprocessor: as many as the member's registers allow without a spill. The two residual planes of fp16 take some more.

@@ -9,12 +9,12 @@
 use super::seal_kernel::seal_dynamic;
 use crate::dtype::*;
 use crate::kernel;
-use crate::launch::Queue;
+use crate::launch::{BlockForGroup, Queue};
 use crate::scheme::*;
 use crate::stream::{ENTRY_MODE_SHIFT, MODE_EQUAL, MODE_RAW};
 use crate::tile::{
     Arrival, Chunk, Directory, Dynamic, Fill, Header, In, InChunk, InOrder, Order, Out, PartsOut, Placement,
-    Program, TURN_BYTES, Tail, TailArea, Turn, Update, Words, map, raw_words,
+    Program, Seats, TURN_BYTES, Tail, TailArea, Turns, Update, Words, map, raw_words,
 };
 
 /// Encodes a tensor, with its variable parts in chunk order.
@@ -27,9 +27,9 @@ use crate::tile::{
     dtype = [Bf16, Fp16, E4m3, E5m2],
     scheme = [W4, W3, W2x3, W2x2x3, W3Channel, W2x3Channel, W2x2x3Channel],
     except = [(E4m3, W4)],
-    warps = 17,
-    blocks = resident_blocks::<D, S>(),
-    shared = S::ENCODE_SHARED,
+    warps = in_order::<D, S>().0.warps::<InOrder>(),
+    blocks = in_order::<D, S>().1,
+    shared = in_order::<D, S>().0.bytes::<InOrder>(),
     block_shared = TURN_BYTES
 )]
 pub fn encode<D: Dtype, S: Scheme>(
@@ -57,7 +57,7 @@ pub fn encode<D: Dtype, S: Scheme>(
     let tensor = Tensor::<D, S> { queue, words, given, channels, tail };
     let frame = Frame::<D, S> { residuals, upper_residuals, codes, directory, parts };
     let books = Books { order, prologue, prologue_bytes, header, start, end, dynamic, dynamic_bytes, check };
-    encode_groups::<D, S, InOrder, LEVEL>(program, tensor, frame, books);
+    encode_groups::<D, S, InOrder, LEVEL>(program, in_order::<D, S>().0, tensor, frame, books);
 }
 
 /// The same, with variable parts as they come: for frames that live as long as a transfer.
@@ -65,14 +65,14 @@ pub fn encode<D: Dtype, S: Scheme>(
     dtype = [Bf16, Fp16, E4m3, E5m2],
     scheme = [W4, W3, W2x3, W2x2x3, W3Channel, W2x3Channel, W2x2x3Channel],
     except = [(E4m3, W4)],
-    warps = 17,
-    blocks = resident_blocks::<D, S>(),
-    shared = S::ENCODE_SHARED,
+    warps = arrival::<S>().0.warps::<Arrival>(),
+    blocks = arrival::<S>().1,
+    shared = arrival::<S>().0.bytes::<Arrival>(),
     block_shared = TURN_BYTES
 )]
 pub fn encode_arrival<D: Dtype, S: Scheme>(
     program: &Program,
-    queue: Queue,
+    groups: BlockForGroup,
     words: In<D::Words>,
     given: S::Given,
     channels: u32,
@@ -92,10 +92,11 @@ pub fn encode_arrival<D: Dtype, S: Scheme>(
     check: Update<4>,
     tail: Tail,
 ) {
+    let queue = Queue { elements: groups.elements };
     let tensor = Tensor::<D, S> { queue, words, given, channels, tail };
     let frame = Frame::<D, S> { residuals, upper_residuals, codes, directory, parts };
     let books = Books { order, prologue, prologue_bytes, header, start, end, dynamic, dynamic_bytes, check };
-    encode_groups::<D, S, Arrival, LEVEL>(program, tensor, frame, books);
+    encode_groups::<D, S, Arrival, LEVEL>(program, arrival::<S>().0, tensor, frame, books);
 }
 
 /// What is written of a tensor.
@@ -133,19 +134,6 @@ struct Books {
 }
 
 impl Books {
-    /// Keeps the books of a block. Who learns where the parts end completes the frame.
-    #[inline(always)]
-    fn keep<P: Placement>(self, program: &Program, turn: &mut Turn<P>, directory: Directory) {
-        let ended = turn.keep_books(program, directory);
-        if P::IN_ORDER && ended.here != 0 {
-            self.complete(program, ended.words);
-        }
-        let ended = turn.leave(program);
-        if !P::IN_ORDER && ended.here != 0 {
-            self.complete(program, ended.words);
-        }
-    }
-
     #[inline(always)]
     fn complete(self, program: &Program, words: u64) {
         self.header.copy(self.prologue, self.prologue_bytes);
@@ -162,64 +150,84 @@ impl Books {
 #[inline(always)]
 fn encode_groups<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
     program: &Program,
+    seats: Seats,
     tensor: Tensor<D, S>,
     frame: Frame<D, S>,
     books: Books,
 ) {
     let Tensor { queue, words, given, channels, tail } = tensor;
-    let mut turn = Turn::<P>::enter(program, queue, books.order, books.start);
-    if turn.keeps_books() {
-        return books.keep(program, &mut turn, frame.directory);
-    }
-    let staged = S::stage(program, given);
-    while turn.has_group() {
-        let (chunk, part) = (turn.chunk(queue, tail), turn.part(program));
-        let (mut entry, mut is_coded) = (0, 0);
-        let input = words.chunk(program, &chunk, Fill::FirstElement, TailArea::Words);
-        let (mut coded, mut shape, mut book) = (Coded::<S>::nothing(), Shape::nothing(), staged);
-        // A program without a chunk (behind the last one) has part in what the block does together.
-        if chunk.valid != 0 {
-            let elements = input.load();
-            let (low, high) = map(&elements, D::split);
-            frame.residuals.store(program, &chunk, TailArea::Residuals, &low);
-            frame.upper_residuals.store(program, &chunk, TailArea::UpperResiduals, &high);
-            let spread = map(&elements, D::spread);
-            let first = || program.pick(&map(&input.load(), D::first), 0);
-            // A chunk of equal elements differs from its first one nowhere; nearly all others do so at once.
-            let mut equal = !S::EQUAL_SHOWS && {
-                let first = program.pick(&map(&elements, D::first), 0);
-                !program.any(&map(&elements, |e| D::first_differences(e, first)))
-            };
-            book = S::first_book::<D, LEVEL>(program, &chunk, staged, channels, &spread, first);
-            coded = S::code::<D, LEVEL>(program, &chunk, book, &spread);
-            shape = S::shape::<D>(program, book, &coded);
-            if S::EQUAL_SHOWS {
-                let unusual = if S::Second::COUNT == 0 { shape.escaped } else { shape.marked };
-                equal = unusual == 0 || unusual == chunk.valid;
-            }
-            let raw = raw_words(chunk.valid, D::EXPONENT_BITS - S::CODE_BITS);
-            equal = equal && is_equal::<D, LEVEL>(program, input);
-            if !equal && S::is_bad(&shape, raw) {
-                (coded, shape, book) = code_again::<D, S, LEVEL>(program, &chunk, input, book, shape.words);
-            }
-            if equal {
-                entry = 1 | MODE_EQUAL << ENTRY_MODE_SHIFT;
-                part.store_uniform(first());
-            } else if shape.words < raw {
-                is_coded = 1;
-                entry = shape.words | S::mode(book) << ENTRY_MODE_SHIFT;
+    let mut turns = P::Turns::enter(program, queue, seats, books.order, books.start);
+    if turns.keeps_books() {
+        turns.keep_books(program, frame.directory, frame.parts);
+    } else {
+        let staged = S::stage(program, given);
+        while turns.has_group() {
+            let chunk = turns.chunk(queue, tail);
+            if chunk.valid != 0 {
+                encode_chunk::<D, S, P, LEVEL>(program, &chunk, words, staged, channels, frame, &mut turns);
             } else {
-                entry = raw | MODE_RAW << ENTRY_MODE_SHIFT;
-                coded.codes = map(&input.load(), |e| S::raw_codes(D::exponents(e)));
-                part.store_raw::<D, S, LEVEL>(program, &chunk, &map(&input.load(), D::exponents));
+                // A program without a chunk (behind the last one) has part in what the block does together.
+                turns.count(program, frame.directory, 0);
             }
-            frame.codes.store(program, &chunk, TailArea::Codes, &coded.codes);
+            turns.next(program, frame.directory, frame.parts, books.end);
         }
-        turn.count(program, frame.directory, entry);
-        if is_coded != 0 {
-            S::write::<D, LEVEL>(program, book, &coded, &shape, input, part);
-        }
-        turn.next(program, frame.directory, frame.parts, books.end);
+    }
+    let ended = turns.ended();
+    if ended.here != 0 {
+        books.complete(program, ended.words);
+    }
+    turns.leave(program);
+}
+
+/// Encodes a chunk.
+#[inline(always)]
+fn encode_chunk<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
+    program: &Program,
+    chunk: &Chunk,
+    words: In<D::Words>,
+    staged: S::Book,
+    channels: u32,
+    frame: Frame<D, S>,
+    turns: &mut P::Turns,
+) {
+    let input = words.chunk(program, chunk, Fill::FirstElement, TailArea::Words);
+    let part = turns.part(program);
+    let elements = input.load();
+    let (low, high) = map(&elements, D::split);
+    frame.residuals.store(program, chunk, TailArea::Residuals, &low);
+    frame.upper_residuals.store(program, chunk, TailArea::UpperResiduals, &high);
+    let spread = map(&elements, D::spread);
+    let first = || program.pick(&map(&input.load(), D::first), 0);
+    // A chunk of equal elements differs from its first one nowhere; nearly all others do so at once.
+    let mut equal = !S::EQUAL_SHOWS && {
+        let first = program.pick(&map(&elements, D::first), 0);
+        !program.any(&map(&elements, |e| D::first_differences(e, first)))
+    };
+    let mut book = S::first_book::<D, LEVEL>(program, chunk, staged, channels, &spread, first);
+    let mut coded = S::code::<D, LEVEL>(program, chunk, book, &spread);
+    let mut shape = S::shape::<D>(program, book, &coded);
+    if S::EQUAL_SHOWS {
+        let unusual = if S::Second::COUNT == 0 { shape.escaped } else { shape.marked };
+        equal = unusual == 0 || unusual == chunk.valid;
+    }
+    let raw = raw_words(chunk.valid, D::EXPONENT_BITS - S::CODE_BITS);
+    equal = equal && is_equal::<D, LEVEL>(program, input);
+    if !equal && S::is_bad(&shape, raw) {
+        (coded, shape, book) = code_again::<D, S, LEVEL>(program, chunk, input, book, shape.words);
+    }
+    let (mut entry, mut is_coded) = (shape.words | S::mode(book) << ENTRY_MODE_SHIFT, 1);
+    if equal {
+        (entry, is_coded) = (1 | MODE_EQUAL << ENTRY_MODE_SHIFT, 0);
+        part.store_uniform(first());
+    } else if shape.words >= raw {
+        (entry, is_coded) = (raw | MODE_RAW << ENTRY_MODE_SHIFT, 0);
+        coded.codes = map(&input.load(), |e| S::raw_codes(D::exponents(e)));
+        part.store_raw::<D, S, LEVEL>(program, chunk, &map(&input.load(), D::exponents));
+    }
+    frame.codes.store(program, chunk, TailArea::Codes, &coded.codes);
+    turns.count(program, frame.directory, entry);
+    if is_coded != 0 {
+        S::write::<D, LEVEL>(program, book, &coded, &shape, input, part);
     }
 }
 
@@ -250,18 +258,35 @@ fn code_again<D: Dtype, S: Scheme, const LEVEL: u32>(
     }
 }
 
-/// Blocks that must fit on a multiprocessor: as many as the member's registers allow without a spill. Of 64 Ki registers, 3 blocks of 17 warps
-/// get 32 each, 2 get 56. (`w2x3` of bf16 with 3 instead of 2: 0.889 instead of 0.839 of a copy.)
-const fn resident_blocks<D: Dtype, S: Scheme>() -> u32 {
-    let two_levels = S::Third::COUNT == 0;
-    let bf16 = D::EXPONENT_BITS == 8 && two_levels && !S::CHANNELS && !cfg!(feature = "sm80");
-    if S::PACKED || bf16 {
-        3
-    } else if cfg!(feature = "sm80") && S::CHANNELS {
-        1 // limited sums of halves are six instructions there
-    } else {
-        2
-    }
+/// Chunk order: share of a copy of 512 MiB on an H200, by programs that code in a block and blocks on a multiprocessor. Registers: of 16 Ki a quarter
+/// of a multiprocessor, 3 blocks of 18 warps get 32 each, 4 blocks of 10 get 48, 2 of 18 get 56. A member gets what it needs without a spill.
+///
+/// | | 16, 3 | 8, 4 | 16, 2 |
+/// | --- | --- | --- | --- |
+/// | `w4` | **0.957** | 0.952 | |
+/// | `w3` | **0.912** | 0.863 | |
+/// | `w2x3` | **0.938** | 0.911 | |
+/// | `w2x2x3` | 0.855, spills | **0.883** | 0.837 |
+const fn in_order<D: Dtype, S: Scheme>() -> (Seats, u32) {
+    let (bf16, three_levels) = (D::EXPONENT_BITS == 8 && !S::CHANNELS, S::Third::COUNT != 0);
+    let (programs, blocks) = match (cfg!(feature = "sm80"), S::PACKED, S::CHANNELS) {
+        (false, true, _) => (16, 3),
+        (false, ..) if bf16 && three_levels => (8, 4),
+        (false, ..) if bf16 => (16, 3),
+        (true, _, true) => (8, 3),
+        _ => (16, 2),
+    };
+    (Seats { programs, parts_at: S::ENCODE_SHARED }, blocks)
+}
+
+/// As they come: six blocks of 8 programs have 40 registers, four 64, three 80 (`sm_80` has no limited sum of halves: channel bases take six instructions).
+const fn arrival<S: Scheme>() -> (Seats, u32) {
+    let blocks = match (cfg!(feature = "sm80"), S::CHANNELS) {
+        (false, _) => 6,
+        (true, false) => 4,
+        (true, true) => 3,
+    };
+    (Seats { programs: 8, parts_at: S::ENCODE_SHARED }, blocks)
 }
 
 /// Are all elements of a chunk the first one? Of a short one, whatever fills it up is.

@@ -51,7 +51,7 @@ pub trait Scheme: Copy + 'static {
     const EQUAL_SHOWS: bool;
     /// The value of the mean exponent in the window, and how many values have a code; nothing for a scheme without a window.
     const WINDOW: [u32; 2] = [0, 0];
-    /// Bytes of memory that encoding takes a program.
+    /// Bytes of memory that encoding takes a program, beside its parts.
     const ENCODE_SHARED: u32;
     /// Bytes of memory that decoding takes a program.
     const DECODE_SHARED: u32;

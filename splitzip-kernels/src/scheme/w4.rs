@@ -8,9 +8,7 @@ use crate::arch::odd_bytes;
 use crate::dtype::{Dtype, exponent_bytes};
 use crate::stream::MODE_CODED;
 use crate::tile::bits::{high_bits, pack_nibbles, unpack_nibbles};
-use crate::tile::{
-    Chunk, InChunk, PARTS_HELD, Part, Parts, Program, StagedTable, Table, Tile, count_before, map,
-};
+use crate::tile::{Chunk, InChunk, Part, Parts, Program, StagedTable, Table, Tile, count_before, map};
 use crate::unroll;
 
 /// The scheme `w4`.
@@ -52,7 +50,7 @@ impl Scheme for W4 {
     const PACKED: bool = true;
     const CHANNELS: bool = false;
     const EQUAL_SHOWS: bool = false;
-    const ENCODE_SHARED: u32 = PARTS_HELD * Part::BYTES + 256;
+    const ENCODE_SHARED: u32 = 256;
     const DECODE_SHARED: u32 = 1024;
     type Codes = [u32; 4];
     type Second = [u32; 0];
@@ -63,7 +61,7 @@ impl Scheme for W4 {
 
     #[inline(always)]
     fn stage(program: &Program, table: Table<256>) -> StagedTable {
-        program.stage(table, PARTS_HELD * Part::BYTES)
+        program.stage(table, 0)
     }
 
     #[inline(always)]

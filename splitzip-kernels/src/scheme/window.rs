@@ -12,8 +12,8 @@ use crate::launch::Argument;
 use crate::stream::{MODE_CODED, MODE_ZEROS};
 use crate::tile::bits::{from_planes, planes, transpose, unweave, weave, zero_bytes};
 use crate::tile::{
-    ChannelBases, Chunk, InChunk, Nothing, PARTS_HELD, Part, Parts, Program, Tile, Words, count_before,
-    lane_map, map, patch,
+    ChannelBases, Chunk, InChunk, Nothing, Part, Parts, Program, Tile, Words, count_before, lane_map, map,
+    patch,
 };
 use crate::unroll;
 use core::marker::PhantomData;
@@ -230,7 +230,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
     const CHANNELS: bool = $channel;
     const EQUAL_SHOWS: bool = !$channel;
     const WINDOW: [u32; 2] = [L::MEAN, L::VALUES];
-    const ENCODE_SHARED: u32 = PARTS_HELD * Part::BYTES;
+    const ENCODE_SHARED: u32 = 0;
     const DECODE_SHARED: u32 = DECODE_PART + Part::BYTES;
     type Codes = L::Codes;
     type Second = L::Second;

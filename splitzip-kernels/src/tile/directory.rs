@@ -56,6 +56,26 @@ impl DirectoryIn {
         unsafe { arch::load16(self.0.add(entry_at(chunk.index))) }
     }
 
+    /// Has the record of a group brought to the cache.
+    #[inline(always)]
+    pub(crate) fn prefetch(self, group: u32) {
+        for lane in arch::lanes() {
+            if lane == 0 {
+                // SAFETY: the group exists.
+                unsafe { arch::prefetch(self.0.wrapping_add(group as usize * RECORD_BYTES as usize)) }
+            }
+        }
+    }
+
+    /// The word where the parts of a group start.
+    #[inline(always)]
+    pub(crate) fn start_of_group(self, group: u32) -> u64 {
+        // SAFETY: the group exists; its record is aligned to 8.
+        let [low, high] =
+            unsafe { arch::load64(self.0.wrapping_add(group as usize * RECORD_BYTES as usize)) };
+        (high as u64) << 32 | low as u64
+    }
+
     /// The word where the part of a chunk starts: the start of its group plus the words of the chunks before it.
     #[inline(always)]
     pub fn start(self, program: &Program, chunk: &Chunk) -> u64 {

@@ -48,7 +48,7 @@ pub use plane::{Fill, In, InChunk, Out};
 pub use program::{Program, StagedTable};
 pub(crate) use raw::raw_words;
 pub use strip::{Matrix, Row, RowStrips, Rows, Strip, Strips};
-pub use turn::{Arrival, Ended, InOrder, Order, PARTS_HELD, PartsOut, Placement, TURN_BYTES, Turn};
+pub use turn::{Arrival, Ended, InOrder, Order, PartsOut, Placement, Seats, TURN_BYTES, Turns};
 pub use words::Words;
 
 use crate::arch;

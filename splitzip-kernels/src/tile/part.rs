@@ -1,6 +1,6 @@
 //! The variable part of a chunk while it is put together or taken apart, in the memory of the program.
 
-use super::{Chunk, Mask, Parts, Program, Tile, Words, generate, map};
+use super::{Chunk, Mask, Parts, PartsOut, Program, Tile, Words, generate, map};
 use crate::arch::{self, Shared};
 
 /// A string of bits, the lowest bit of a word first.
@@ -72,9 +72,9 @@ impl Part {
         if width == 8 {
             // Whole bytes, which share words with bits that were put before.
             program.sync();
-            program.machine().for_each_bit(mask.lanes(), first.lanes(), |lane, bit, rank| {
-                self.0.at((start >> 3) + rank).store8(value(Chunk::element(lane, bit)));
-            });
+            let load = |lane, bit| value(Chunk::element(lane, bit));
+            let store = |_, rank, value| self.0.at((start >> 3) + rank).store8(value);
+            program.machine().move_each_bit(mask.lanes(), first.lanes(), load, store);
             return;
         }
         program.machine().for_each_bit(mask.lanes(), first.lanes(), |lane, bit, rank| {
@@ -117,20 +117,27 @@ impl Part {
         });
     }
 
-    /// Hands the first `words` words out: `store(at, word)`. Nearly all parts have at most 64.
+    /// Copies the first `words` words to a frame. Nearly all parts have at most 64.
+    ///
+    /// # Safety
+    /// The frame has room for them.
     #[inline(always)]
-    pub fn copy_to(self, words: u32, store: impl Fn(u32, u32)) {
+    pub unsafe fn copy_to(self, words: u32, to: PartsOut) {
         for lane in arch::lanes() {
-            let (own, mut at) = (self.0.at(lane * 4), lane + 64);
-            if lane < words {
-                store(lane, own.load32());
-            }
-            if lane + 32 < words {
-                store(lane + 32, own.at(128).load32());
-            }
-            while at < words {
-                store(at, self.0.at(at * 4).load32());
-                at += 32;
+            let (own, to) = (self.0.at(lane * 4), to.at(lane as u64));
+            // SAFETY: by contract.
+            unsafe {
+                if lane < words {
+                    to.store(0, own.load32());
+                }
+                if lane + 32 < words {
+                    to.store(32, own.at(128).load32());
+                }
+                let mut at = 64;
+                while lane + at < words {
+                    to.store(at, own.at(at * 4).load32());
+                    at += 32;
+                }
             }
         }
     }

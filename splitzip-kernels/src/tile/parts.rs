@@ -33,6 +33,18 @@ impl Parts {
         unsafe { arch::load32(self.0.add(at as usize * 4)) }
     }
 
+    /// Has 4 KiB from word `start` brought to the cache, as far as there are `words` words: the parts of most groups.
+    #[inline(always)]
+    pub(crate) fn prefetch(self, start: u64, words: u64) {
+        for lane in arch::lanes() {
+            let at = start.wrapping_add(lane as u64 * 32);
+            if at < words {
+                // SAFETY: inside.
+                unsafe { arch::prefetch(self.0.wrapping_add(at as usize * 4)) }
+            }
+        }
+    }
+
     /// Lane `l`: word `l + at`, if it is below `words`; else `otherwise`.
     #[inline(always)]
     pub fn words(self, at: u32, words: u32, otherwise: u32) -> Tile<u32> {

@@ -123,7 +123,11 @@ impl<W: Words> Out<W> {
         // SAFETY: the launcher has checked the length.
         let p = unsafe { self.0.add(chunk.index as usize * W::CHUNK_BYTES as usize) };
         let whole = chunk.is_whole();
-        let to = if whole { p } else { chunk.tail.area(area) };
+        let mut to = p;
+        if !whole {
+            arch::rare();
+            to = chunk.tail.area(area);
+        }
         arch::prefetch_next(to, W::CHUNK_BYTES);
         for lane in arch::lanes() {
             // SAFETY: one whole chunk.

@@ -87,6 +87,10 @@ impl Part {
 
 /// Elements of a chunk, as a length of variable parts.
 #[inline(always)]
-pub(crate) const fn raw_words(valid: u32, bits: u32) -> u32 {
-    if valid == CHUNK { bits * 32 } else { (valid * bits).div_ceil(32) }
+pub(crate) fn raw_words(valid: u32, bits: u32) -> u32 {
+    let mut words = bits * 32;
+    if valid != CHUNK {
+        words = (arch::rarely(valid) * bits).div_ceil(32);
+    }
+    words
 }

@@ -1,35 +1,38 @@
 //! Turns: the groups of a tensor, one after the other, and the places of their variable parts.
 //!
-//! Parts stand in chunk order in a frame, but a program does not know how many words come before its own. A kernel says in three calls what it
-//! needs, and a [`Placement`] says how it is done:
+//! Parts stand in chunk order in a frame, but a program does not know how many words come before its own. A kernel says what it has, and a
+//! [`Placement`] says how it is done:
 //!
 //! | call | when |
 //! | --- | --- |
-//! | [`Turn::count`] | the length of the part is known |
-//! | [`Turn::next`] | the part stands in the memory of the program |
-//! | [`Turn::leave`] | there is no group left |
+//! | [`Turns::count`] | the length of the part is known |
+//! | [`Turns::next`] | the part stands in the memory of the program |
+//! | [`Turns::leave`] | there is no group left |
 //!
-//! On the GPU (`block.rs`) blocks of 16 programs stay and take groups from a queue; on the CPU (`sequential.rs`) programs run in order, and a part
-//! stands where the one before it ends: that is what all others must give.
+//! On the GPU, blocks take groups from a queue and code the next ones while the last ones find their place (`staying.rs`); or, where parts stand as they
+//! come, a block takes one group and ends (`single.rs`). On the CPU programs run in order, and a part stands where the one before it ends
+//! (`sequential.rs`): that is what all others must give.
 
-#[cfg(target_arch = "nvptx64")]
-mod block;
 #[cfg(not(target_arch = "nvptx64"))]
 mod sequential;
-
 #[cfg(target_arch = "nvptx64")]
-pub use block::Turn;
-#[cfg(not(target_arch = "nvptx64"))]
-pub use sequential::Turn;
+mod single;
+#[cfg(target_arch = "nvptx64")]
+mod staying;
 
 use crate::arch;
-use crate::launch::{Extent, Size, memory_arguments};
-use crate::stream::groups;
+use crate::launch::{Extent, Queue, Size, memory_arguments};
+use crate::stream::{GROUP, groups};
+use crate::tile::{Chunk, Directory, Part, Program, Tail, Update};
 
 /// In which order variable parts stand in a frame.
 pub trait Placement: Copy + 'static {
-    /// In the order of the chunks?
-    const IN_ORDER: bool;
+    /// Programs of a block that only keep books, beside those that code.
+    const BOOKKEEPERS: u32;
+    /// Turns whose parts a program holds at once.
+    const TURNS_HELD: u32;
+    /// How a block takes its turns.
+    type Turns: Turns;
 }
 
 /// Chunk order: the bytes are a function of the input.
@@ -37,7 +40,12 @@ pub trait Placement: Copy + 'static {
 pub struct InOrder;
 
 impl Placement for InOrder {
-    const IN_ORDER: bool = true;
+    const BOOKKEEPERS: u32 = 2;
+    const TURNS_HELD: u32 = 3;
+    #[cfg(target_arch = "nvptx64")]
+    type Turns = staying::StayingTurn;
+    #[cfg(not(target_arch = "nvptx64"))]
+    type Turns = sequential::SequentialTurn;
 }
 
 /// Groups stand as they come: one atomic a group, nobody waits. For frames that live as long as a transfer.
@@ -45,7 +53,63 @@ impl Placement for InOrder {
 pub struct Arrival;
 
 impl Placement for Arrival {
-    const IN_ORDER: bool = false;
+    const BOOKKEEPERS: u32 = 0;
+    const TURNS_HELD: u32 = 1;
+    #[cfg(target_arch = "nvptx64")]
+    type Turns = single::SingleTurn;
+    #[cfg(not(target_arch = "nvptx64"))]
+    type Turns = sequential::SequentialTurn;
+}
+
+/// How the 16 chunks of a group are given to the programs of a block.
+#[derive(Clone, Copy, Debug)]
+pub struct Seats {
+    /// Programs that code: 8 or 16. With 8, each codes two chunks in a turn, one after the other.
+    pub programs: u32,
+    /// Where the parts start in the memory of a program, in bytes.
+    pub parts_at: u32,
+}
+
+impl Seats {
+    /// Chunks that a program codes in a turn.
+    #[inline(always)]
+    pub const fn rounds(&self) -> u32 {
+        GROUP / self.programs
+    }
+
+    /// Programs of a block.
+    pub const fn warps<P: Placement>(&self) -> u32 {
+        self.programs + P::BOOKKEEPERS
+    }
+
+    /// Bytes of memory of a program.
+    pub const fn bytes<P: Placement>(&self) -> u32 {
+        self.parts_at + P::TURNS_HELD * self.rounds() * Part::BYTES
+    }
+}
+
+/// The turns of a program.
+pub trait Turns: Copy {
+    /// The first group of this block. `start` says how many words are before this tensor.
+    fn enter(program: &Program, queue: Queue, seats: Seats, order: Order, start: Update<8>) -> Self;
+    /// Is there a chunk, or something that is not placed yet?
+    fn has_group(&self) -> bool;
+    /// The chunk of this program.
+    fn chunk(&self, queue: Queue, tail: Tail) -> Chunk;
+    /// Where this program puts its part together.
+    fn part(&self, program: &Program) -> Part;
+    /// Leaves the entry of this program's chunk, with the number of words of its part. All programs of the block do.
+    fn count(&mut self, program: &Program, directory: Directory, entry: u32);
+    /// Goes on to the next chunk, and places parts when it is time. `end` gets the words of the frame so far, where programs run in order.
+    fn next(&mut self, program: &Program, directory: Directory, parts: PartsOut, end: Update<8>);
+    /// Is this a program that keeps the books, and codes nothing?
+    fn keeps_books(&self) -> bool;
+    /// Keeps the books until the block has no group left.
+    fn keep_books(&mut self, program: &Program, directory: Directory, parts: PartsOut);
+    /// After all turns: who knows where the parts of the tensor end, and has not told yet.
+    fn ended(&self) -> Ended;
+    /// The last of all makes the order ready for the next launch.
+    fn leave(&self, program: &Program);
 }
 
 /// Who knows where the parts of a tensor end.
@@ -58,9 +122,7 @@ pub struct Ended {
 }
 
 /// Bytes of block memory that turns take.
-pub const TURN_BYTES: u32 = 608;
-/// Parts that a program holds at once.
-pub const PARTS_HELD: u32 = 3;
+pub const TURN_BYTES: u32 = 624;
 
 /// What blocks tell each other while a tensor is encoded. It must be [`Order::prepared`] before it is used for the first time, and cleans itself.
 ///
@@ -76,6 +138,8 @@ impl Order {
     pub const SPARE: u64 = 24;
     /// Says that this is an order and not just any memory.
     const MAGIC: u32 = 0x5350_4c5a;
+    /// What blocks that come and go count from: who finds another number was given just any memory.
+    const NOBODY: u32 = 0x5a4c_0000;
 
     /// Bytes for a tensor of so many elements.
     pub const fn bytes_for(elements: u64) -> u64 {
@@ -86,7 +150,7 @@ impl Order {
 
     /// What the header must be before the first use; everything behind it is zero.
     pub const fn prepared() -> [u32; 8] {
-        [0, 0, 1, Self::MAGIC, 0, 0, 0, 0]
+        [0, 0, 1, Self::MAGIC, 0, Self::NOBODY, 0, 0]
     }
 }
 
@@ -113,17 +177,17 @@ memory_arguments! { target [] PartsOut = PartsOut; }
 impl PartsOut {
     /// From word `start` on.
     #[inline(always)]
-    fn at(self, start: u64) -> PartsOut {
+    pub(in crate::tile) fn at(self, start: u64) -> PartsOut {
         PartsOut(self.0.wrapping_add(start as usize * 4))
     }
 
-    /// Word `at`, for one lane.
+    /// Word `at` of this lane's.
     ///
     /// # Safety
     /// The frame has room for it.
     #[inline(always)]
-    unsafe fn store(self, at: u32, value: u32) {
+    pub(in crate::tile) unsafe fn store(self, at: u32, value: u32) {
         // SAFETY: by contract.
-        unsafe { arch::store32(self.0.add(at as usize * 4), value) }
+        unsafe { arch::store32(self.0.wrapping_add(at as usize * 4), value) }
     }
 }

@@ -2,67 +2,63 @@
 //!
 //! The order holds the words so far. Threads that share a tensor have an order and a place for parts each, and put them together afterwards.
 
-use super::{Ended, Order, PartsOut, Placement};
+use super::{Ended, Order, PartsOut, Seats, Turns};
 use crate::arch;
 use crate::launch::Queue;
 use crate::stream::{ENTRY_WORDS, GROUP};
 use crate::tile::{Chunk, Directory, Part, Program, Tail, Update};
-use core::marker::PhantomData;
 
 /// The chunk that a program works on.
 #[derive(Clone, Copy)]
-pub struct Turn<P> {
+pub struct SequentialTurn {
     order: *mut u8,
     index: u32,
     base: u64,
     words: u32,
+    parts_at: u32,
     done: bool,
-    placement: PhantomData<P>,
 }
 
-impl<P: Placement> Turn<P> {
+impl Turns for SequentialTurn {
     /// The chunk with the number of the program. `start` says how many words are before this tensor.
     #[inline(always)]
-    pub fn enter(program: &Program, _: Queue, order: Order, start: Update<8>) -> Self {
+    fn enter(program: &Program, _: Queue, seats: Seats, order: Order, start: Update<8>) -> Self {
         let (order, index) = (order.0, program.index());
-        Turn { order, index, base: start.load64(0), words: 0, done: false, placement: PhantomData }
+        let (base, parts_at) = (start.load64(0), seats.parts_at);
+        SequentialTurn { order, index, base, words: 0, parts_at, done: false }
     }
 
-    /// Is there one?
     #[inline(always)]
-    pub fn has_group(&self) -> bool {
+    fn has_group(&self) -> bool {
         !self.done
     }
 
-    /// The chunk.
     #[inline(always)]
-    pub fn chunk(&self, queue: Queue, tail: Tail) -> Chunk {
+    fn chunk(&self, queue: Queue, tail: Tail) -> Chunk {
         Chunk::at(self.index, queue.chunks(), tail)
     }
 
-    /// Where this program puts its part together.
     #[inline(always)]
-    pub fn part(&self, program: &Program) -> Part {
-        Part::new(program, 0)
+    fn part(&self, program: &Program) -> Part {
+        Part::new(program, self.parts_at)
     }
 
     /// Stores the entry of the chunk, and says how many words its part has.
     #[inline(always)]
-    pub fn count(&mut self, _: &Program, directory: Directory, entry: u32) {
+    fn count(&mut self, _: &Program, directory: Directory, entry: u32) {
         directory.store_entry_in_lane(self.index, entry);
         self.words = entry & ENTRY_WORDS;
     }
 
     /// Places the part. `end` gets the words of the frame so far.
     #[inline(always)]
-    pub fn next(&mut self, program: &Program, directory: Directory, parts: PartsOut, end: Update<8>) {
+    fn next(&mut self, program: &Program, directory: Directory, parts: PartsOut, end: Update<8>) {
         let start = self.so_far();
         if self.index.is_multiple_of(GROUP) {
             directory.store_start(self.index / GROUP, self.base + start);
         }
-        let to = parts.at(self.base + start);
         // SAFETY: the frame has room for every part.
-        Part::new(program, 0).copy_to(self.words, |at, word| unsafe { to.store(at, word) });
+        unsafe { self.part(program).copy_to(self.words, parts.at(self.base + start)) };
         let so_far = start + self.words as u64;
         // SAFETY: checked by the launcher.
         unsafe { arch::store64(self.order, [so_far as u32, (so_far >> 32) as u32]) }
@@ -70,24 +66,25 @@ impl<P: Placement> Turn<P> {
         self.done = true;
     }
 
-    /// No program does nothing else here.
     #[inline(always)]
-    pub fn keeps_books(&self) -> bool {
+    fn keeps_books(&self) -> bool {
         false
     }
 
-    /// Never called.
     #[inline(always)]
-    pub fn keep_books(&mut self, _: &Program, _: Directory) -> Ended {
+    fn keep_books(&mut self, _: &Program, _: Directory, _: PartsOut) {}
+
+    /// `end` has it already.
+    #[inline(always)]
+    fn ended(&self) -> Ended {
         Ended { here: 0, words: 0 }
     }
 
-    /// Never called.
     #[inline(always)]
-    pub fn leave(&self, _: &Program) -> Ended {
-        Ended { here: 0, words: 0 }
-    }
+    fn leave(&self, _: &Program) {}
+}
 
+impl SequentialTurn {
     #[inline(always)]
     fn so_far(&self) -> u64 {
         // SAFETY: checked by the launcher.
