@@ -1,7 +1,7 @@
 //! The CPU executor: the kernels through the host backend of the tile language, chunks shared out by rayon.
 //!
 //! It is the product where there is no GPU. One binary holds the kernels for the plain target, AVX2 and AVX-512, and picks one
-//! when it runs. Frames are the same bytes with any number of threads: chunks are coded in any order, and placed by the same second
+//! when it runs; on x86-64 whole chunks have fast paths of their own ([`fast`]). Frames are the same bytes with any number of threads: chunks are coded in any order, and placed by the same second
 //! step as on a GPU.
 
 use crate::format::{Layout, RECORD_BYTES, unpack, write};
@@ -16,6 +16,13 @@ use splitzip_kernels::scheme::encode_table;
 use splitzip_kernels::tile::TAIL_BYTES;
 use std::ops::Range;
 use std::sync::Arc;
+
+#[cfg(target_arch = "x86_64")]
+mod fast;
+#[cfg(target_arch = "x86_64")]
+use fast::{decode as decode_run, encode as encode_run};
+#[cfg(not(target_arch = "x86_64"))]
+use shared::{decode as decode_run, encode as encode_run};
 
 /// Chunks that a thread takes at once: 512 KiB of bf16, so that order and waiting cost little and small tensors still spread.
 const PIECE: u64 = 256;
@@ -80,8 +87,9 @@ impl Cpu {
         let whole = steps.encode(steps.placing())?;
         whole.check()?;
         if rayon::current_num_threads() == 1 || tensor.chunks <= PIECE {
+            let frame_end = steps.frame + steps.layout.max_frame_bytes;
             // SAFETY: checked; the frame, the workspace and the input are as long as the layout says; the order is zero.
-            unsafe { whole.run(0..tensor.groups * GROUP) };
+            unsafe { encode_run(&steps, steps.placing(), frame_end, &*whole, 0..tensor.groups * GROUP) };
             return Ok(());
         }
         Pieces::new(&steps)?.encode(&steps)
@@ -129,7 +137,10 @@ impl Pieces {
             let (order, parts) = (orders + piece * Pieces::ORDER, parts + piece * self.stride);
             let to = Placing { order, parts, start: order + 16, end: order + 24, ..steps.placing() };
             // SAFETY: the tensor was checked; the piece has an order and a place for parts of its own; chunks are disjoint.
-            unsafe { steps.encode(to)?.run(piece * PIECE..programs.min((piece + 1) * PIECE)) };
+            unsafe {
+                let range = piece * PIECE..programs.min((piece + 1) * PIECE);
+                encode_run(steps, to, parts + self.stride, &*steps.encode(to)?, range);
+            }
             Ok::<_, Error>(())
         })?;
         let words: Vec<u64> =
@@ -379,7 +390,7 @@ impl Cpu {
         decode.check()?;
         // SAFETY: the frame was checked against its layout; only chunks of the range are run, and they lie in the output.
         pieces(chunks.end - chunks.start, PIECE, |piece| unsafe {
-            decode.run(chunks.start + piece.start..chunks.start + piece.end)
+            decode_run(&steps, frame.words(), &*decode, chunks.start + piece.start..chunks.start + piece.end)
         });
         if status[0] == 0 {
             return Ok(());
@@ -436,6 +447,27 @@ fn count(dtype: Dtype, bytes: &[u8]) -> Result<Vec<u64>> {
     // SAFETY: checked; all memory outlives the run.
     unsafe { step.run(0..1) };
     Ok(counts)
+}
+
+/// Where there are no fast paths: the kernels as they are.
+#[cfg(not(target_arch = "x86_64"))]
+mod shared {
+    use crate::steps::{Placing, Step, Steps};
+    use std::ops::Range;
+
+    /// # Safety
+    /// As `step.run`.
+    pub(super) unsafe fn encode(_: &Steps<'_>, _: Placing, _: u64, step: &dyn Step, programs: Range<u64>) {
+        // SAFETY: by contract.
+        unsafe { step.run(programs) }
+    }
+
+    /// # Safety
+    /// As `step.run`.
+    pub(super) unsafe fn decode(_: &Steps<'_>, _: u64, step: &dyn Step, chunks: Range<u64>) {
+        // SAFETY: by contract.
+        unsafe { step.run(chunks) }
+    }
 }
 
 /// Calls `work` with a frame whose planes are at fixed offsets: this one, or an unpacked copy if it leaves chunks out.
