@@ -20,9 +20,9 @@ use std::sync::Arc;
 #[cfg(target_arch = "x86_64")]
 mod fast;
 #[cfg(target_arch = "x86_64")]
-use fast::{decode as decode_run, encode as encode_run};
+use fast::{bases as bases_run, decode as decode_run, encode as encode_run};
 #[cfg(not(target_arch = "x86_64"))]
-use shared::{decode as decode_run, encode as encode_run};
+use shared::{bases as bases_run, decode as decode_run, encode as encode_run};
 
 /// Chunks that a thread takes at once: 512 KiB of bf16, so that order and waiting cost little and small tensors still spread.
 const PIECE: u64 = 256;
@@ -81,7 +81,7 @@ impl Cpu {
             let bases = steps.bases()?;
             bases.check()?;
             // SAFETY: as below.
-            pieces(tensor.groups, GROUP_PIECE, |groups| unsafe { bases.run(groups) });
+            pieces(tensor.groups, GROUP_PIECE, |groups| unsafe { bases_run(&steps, &*bases, groups) });
         }
         // One thread writes the parts one behind the other; several have a scratch for each piece, and move it.
         let whole = steps.encode(steps.placing())?;
@@ -460,6 +460,13 @@ mod shared {
     pub(super) unsafe fn encode(_: &Steps<'_>, _: Placing, _: u64, step: &dyn Step, programs: Range<u64>) {
         // SAFETY: by contract.
         unsafe { step.run(programs) }
+    }
+
+    /// # Safety
+    /// As `step.run`.
+    pub(super) unsafe fn bases(_: &Steps<'_>, step: &dyn Step, groups: Range<u64>) {
+        // SAFETY: by contract.
+        unsafe { step.run(groups) }
     }
 
     /// # Safety

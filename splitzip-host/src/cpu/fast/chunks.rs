@@ -4,7 +4,7 @@ use super::codebook;
 use super::dtype::Dtype;
 use super::ladder::Ladder;
 use super::planes::{from_planes, to_planes};
-use super::vector::Vector;
+use super::vector::{Vector, prefetch};
 use super::window::{self, Scratch};
 use splitzip_kernels::stream::{
     CHUNK, ENTRY_MODE_SHIFT, ENTRY_WORDS, GROUP, MODE_CODED, MODE_EQUAL, RECORD_BYTES, RECORD_ENTRIES,
@@ -256,6 +256,8 @@ unsafe fn split<V: Vector, D: Dtype>(
             for (i, nibbles) in nibbles.iter_mut().enumerate() {
                 let at = at + i * V::BYTES;
                 let from = words.add(at * D::BYTES);
+                prefetch_next::<V>(from, D::BYTES);
+                prefetch_next::<V>(packed.wrapping_add(at), 1);
                 let (mut low, mut high) = (V::splat(0), V::load(from));
                 if D::BYTES == 2 {
                     let second = V::load(from.add(V::BYTES));
@@ -288,6 +290,17 @@ unsafe fn split<V: Vector, D: Dtype>(
             }
         }
         sums.total()
+    }
+}
+
+/// Asks for what the next chunk has where this one has `size` vectors: elements, residuals, and just as well memory that will be written. The prefetcher
+/// of the machine ends at a page, which is two chunks; without this, encoding took 1.3 and decoding 1.7 times as long out of the caches.
+#[inline(always)]
+fn prefetch_next<V: Vector>(from: *const u8, size: usize) {
+    let next = from.wrapping_add(CHUNK as usize * size);
+    prefetch(next);
+    if size * V::BYTES > 64 {
+        prefetch(next.wrapping_add(64));
     }
 }
 
@@ -331,6 +344,8 @@ unsafe fn join<V: Vector, D: Dtype>(
                 let bits = if D::PLANES { V::load(scratch.bytes.0.as_ptr().add(at)) } else { V::splat(0) };
                 let (low, high) = D::join(exponents, residuals, bits);
                 let to = words.add(at * D::BYTES);
+                prefetch_next::<V>(to, D::BYTES);
+                prefetch_next::<V>(packed.wrapping_add(at), 1);
                 if D::BYTES == 2 {
                     let (first, second) = V::words(low, high);
                     first.store(to);

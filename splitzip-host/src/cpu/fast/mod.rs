@@ -15,6 +15,7 @@
 //! | `escapes` | which elements escape, and their exponents |
 //! | `window`, `codebook` | the exponents of a chunk to a code plane and a part, and back |
 //! | `chunks` | the loop over the chunks of a piece |
+//! | `bases` | the channel bases of a group |
 //!
 //! What is rare goes to the shared body, chunk by chunk: short chunks, raw ones, second tries (zeros), and everything that looks damaged, so that it
 //! alone says what is. Frames are the same bytes on every level; `tests/cpu.rs` runs the conformance list and its own on all of them.
@@ -22,6 +23,7 @@
 
 mod avx2;
 mod avx512;
+mod bases;
 mod chunks;
 mod codebook;
 mod dtype;
@@ -44,12 +46,14 @@ use std::sync::OnceLock;
 
 type Encode = unsafe fn(&Encoding, Range<u64>, Shared<'_>);
 type Decode = unsafe fn(&Decoding, Range<u64>, Shared<'_>);
+type ComputeBases = unsafe fn(&bases::Bases, Range<u64>);
 
-/// Both ways of a member.
+/// What is done with a member.
 #[derive(Clone, Copy)]
 struct Member {
     encode: Encode,
     decode: Decode,
+    bases: ComputeBases,
 }
 
 /// The functions of a level: what `arch::level` has tested is turned on.
@@ -78,22 +82,24 @@ macro_rules! level {
                 unsafe { chunks::decode::<$vector, D, C>(from, chunks, shared) }
             }
 
+            #[target_feature(enable = $features)]
+            unsafe fn bases<D: dtype::Dtype>(of: &bases::Bases, groups: Range<u64>) {
+                // SAFETY: as above.
+                unsafe { bases::bases::<D>(of, groups) }
+            }
+
+            fn of<D: dtype::Dtype, C: Coder>() -> Option<Member> {
+                Some(Member { encode: encode::<D, C>, decode: decode::<D, C>, bases: bases::<D> })
+            }
+
             fn of_dtype<C: Coder>(dtype: Dtype) -> Option<Member> {
-                Some(match dtype {
-                    Dtype::Bf16 => {
-                        Member { encode: encode::<dtype::Bf16, C>, decode: decode::<dtype::Bf16, C> }
-                    }
-                    Dtype::Fp16 => {
-                        Member { encode: encode::<dtype::Fp16, C>, decode: decode::<dtype::Fp16, C> }
-                    }
-                    Dtype::E5m2 => {
-                        Member { encode: encode::<dtype::E5m2, C>, decode: decode::<dtype::E5m2, C> }
-                    }
-                    Dtype::E4m3 => {
-                        Member { encode: encode::<dtype::E4m3, C>, decode: decode::<dtype::E4m3, C> }
-                    }
-                    _ => return None,
-                })
+                match dtype {
+                    Dtype::Bf16 => of::<dtype::Bf16, C>(),
+                    Dtype::Fp16 => of::<dtype::Fp16, C>(),
+                    Dtype::E4m3 => of::<dtype::E4m3, C>(),
+                    Dtype::E5m2 => of::<dtype::E5m2, C>(),
+                    _ => None,
+                }
             }
 
             /// The member with this name, if there is a fast path for it.
@@ -209,4 +215,26 @@ pub(super) unsafe fn decode(steps: &Steps<'_>, part_words: u64, step: &dyn Step,
     };
     // SAFETY: as above.
     unsafe { (member.decode)(&decoding, chunks, &shared) }
+}
+
+/// Computes the channel bases of groups of a tensor, as `step` does, which is `steps.bases()`.
+///
+/// # Safety
+/// As `step.run`.
+pub(super) unsafe fn bases(steps: &Steps<'_>, step: &dyn Step, groups: Range<u64>) {
+    let Some(member) = member(steps) else {
+        // SAFETY: by contract.
+        return unsafe { step.run(groups) };
+    };
+    let tensor = steps.tensor();
+    let window = crate::reference::Window::new(tensor.dtype, tensor.scheme);
+    let of = bases::Bases {
+        words: steps.elements as *const u8,
+        elements: tensor.elements,
+        channels: tensor.channels as usize,
+        bases: (steps.frame + tensor.bases_at) as *mut u8,
+        window: [window.below(), window.values()],
+    };
+    // SAFETY: as above.
+    unsafe { (member.bases)(&of, groups) }
 }

@@ -33,8 +33,8 @@ pub(super) fn count(mask: &Plane) -> usize {
     (0..WORDS).map(|i| word(mask, i).count_ones() as usize).sum()
 }
 
-/// Writes the codes of the elements under `mask`, `BITS` planes of them, plane behind plane from bit `at` on, and returns the bit behind them. Bits of
-/// the byte at `at` below it stay.
+/// Writes the codes of the elements under `mask`, `BITS` planes of them, plane behind plane from bit `at` on, and returns the bit behind them. `before` has the
+/// bits of the double word at `at` that are below it, and gets those below the end.
 ///
 /// # Safety
 /// The machine has BMI2; the string with 128 more bytes lies in memory behind `to`; `marked` is the count of the mask.
@@ -42,6 +42,7 @@ pub(super) fn count(mask: &Plane) -> usize {
 pub(super) unsafe fn put<V: Vector, const BITS: usize>(
     to: *mut u8,
     at: usize,
+    before: &mut u64,
     planes: &[Plane; 3],
     mask: &Plane,
     marked: usize,
@@ -72,14 +73,16 @@ pub(super) unsafe fn put<V: Vector, const BITS: usize>(
             }
             let start = at + plane * marked;
             let (to, shift) = (to.add(start >> 6 << 3), (start & 63) as u32);
-            let before = to.cast::<u64>().read_unaligned() & ((1 << shift) - 1);
             let (mut done, words) = (0, (shift as usize + marked).div_ceil(64));
             while done < words {
                 let (bits, carried) = (string.add(1 + done), string.add(done));
                 V::load(bits.cast()).shift_string(V::load(carried.cast()), shift).store(to.add(8 * done));
                 done += V::BYTES / 8;
             }
-            to.cast::<u64>().write_unaligned(before | string.add(1).read() << shift);
+            let whole = (shift as usize + marked) >> 6;
+            to.cast::<u64>().write_unaligned(*before | string.add(1).read() << shift);
+            let carried = if whole == 0 { *before } else { (string.add(whole).read() >> 1) >> (63 - shift) };
+            *before = carried | string.add(1 + whole).read() << shift;
         }
         at + BITS * marked
     }

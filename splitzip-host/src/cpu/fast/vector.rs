@@ -85,3 +85,11 @@ pub(super) unsafe fn bytes_right<V: Vector, const N: i32>(bytes: V) -> V {
     // SAFETY: by contract.
     unsafe { bytes.shift_right::<N>().and(V::splat(0xff >> N)) }
 }
+
+/// Asks for the cache line at an address, which may be anywhere.
+#[inline(always)]
+pub(super) fn prefetch(address: *const u8) {
+    use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a hint; every x86-64 has it.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+}

@@ -1,5 +1,6 @@
 //! Coding whole chunks with a window: `w3`, `w2x3`, `w2x2x3`.
 
+use super::bases::low_of;
 use super::dtype::Dtype;
 use super::escapes::Escapes;
 use super::ladder::Ladder;
@@ -43,7 +44,7 @@ impl Scratch {
 /// Where the parts of a coded chunk lie, in bits.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
-    /// The base, where it is one for the chunk.
+    /// The base, where it is one for the chunk, else 0.
     low: u8,
     base_bits: usize,
     marked: usize,
@@ -67,15 +68,6 @@ impl Shape {
     }
 }
 
-/// The low end of the window around the mean of exponents.
-#[inline(always)]
-fn low_of<D: Dtype, L: Ladder>(mean: u8) -> u8 {
-    match D::EXPONENT_BITS {
-        8 => mean.saturating_sub(L::MEAN).min(255 - L::VALUES),
-        bits => mean.wrapping_sub(L::MEAN) & ((1 << bits) - 1),
-    }
-}
-
 /// Is there a window with this low end?
 #[inline(always)]
 fn is_low<D: Dtype, L: Ladder>(low: u8) -> bool {
@@ -96,7 +88,7 @@ pub(super) unsafe fn code<V: Vector, D: Dtype, L: Ladder, const CHANNELS: bool>(
 ) -> (Shape, bool) {
     // SAFETY: by contract; a chunk has 1024 bytes, and a plane 128.
     unsafe {
-        let low = low_of::<D, L>((sum >> 10) as u8);
+        let low = low_of::<D>((sum >> 10) as u8, [L::MEAN, L::VALUES]);
         let (all, limit) = (V::splat(low), V::splat(L::VALUES));
         let width = V::splat(0xff >> (8 - D::EXPONENT_BITS));
         let mut at = 0;
@@ -136,6 +128,7 @@ pub(super) unsafe fn code<V: Vector, D: Dtype, L: Ladder, const CHANNELS: bool>(
         scratch.escapes.find::<V>(&scratch.escaped);
         let escaped = scratch.escapes.count();
         let base_bits = if CHANNELS { 0 } else { 8 };
+        let low = if CHANNELS { 0 } else { low };
         (Shape::of::<D, L>(low, base_bits, [marked, twice_marked, escaped]), escaped < L::MANY_ESCAPES)
     }
 }
@@ -152,18 +145,19 @@ pub(super) unsafe fn write_part<V: Vector, D: Dtype, L: Ladder>(
 ) {
     // SAFETY: by contract.
     unsafe {
-        if shape.base_bits != 0 {
+        let mut before = u64::from(shape.low);
+        if L::BITS[1] == 0 {
             to.write(shape.low);
         }
         let Scratch { second, third, marked, twice_marked, strings, exponents, escapes, .. } = scratch;
         let mut at = shape.base_bits;
         if L::BITS[1] == 2 {
-            at = strings::put::<V, 2>(to, at, second, marked, shape.marked, strings);
+            at = strings::put::<V, 2>(to, at, &mut before, second, marked, shape.marked, strings);
         } else if L::BITS[1] == 3 {
-            at = strings::put::<V, 3>(to, at, second, marked, shape.marked, strings);
+            at = strings::put::<V, 3>(to, at, &mut before, second, marked, shape.marked, strings);
         }
         if L::BITS[2] == 3 {
-            strings::put::<V, 3>(to, at, third, twice_marked, shape.twice_marked, strings);
+            strings::put::<V, 3>(to, at, &mut before, third, twice_marked, shape.twice_marked, strings);
         }
         let to = to.add(shape.escapes_at / 8);
         match D::EXPONENT_BITS {
