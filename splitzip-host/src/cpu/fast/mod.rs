@@ -31,6 +31,8 @@ mod escapes;
 mod ladder;
 mod planes;
 mod strings;
+#[cfg(test)]
+mod tests;
 mod vector;
 mod window;
 
