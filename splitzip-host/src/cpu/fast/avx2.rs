@@ -91,6 +91,10 @@ impl Vector for Avx2 {
         Avx2(unsafe { _mm256_sub_epi8(self.0, other.0) })
     }
     #[inline(always)]
+    unsafe fn equal(self, other: Self) -> Self {
+        Avx2(unsafe { _mm256_cmpeq_epi8(self.0, other.0) })
+    }
+    #[inline(always)]
     unsafe fn least(self, other: Self) -> Self {
         Avx2(unsafe { _mm256_min_epu8(self.0, other.0) })
     }

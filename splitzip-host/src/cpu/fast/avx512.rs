@@ -123,6 +123,10 @@ impl Vector for Avx512 {
         Avx512(unsafe { _mm512_sub_epi8(self.0, other.0) })
     }
     #[inline(always)]
+    unsafe fn equal(self, other: Self) -> Self {
+        Avx512(unsafe { _mm512_movm_epi8(_mm512_cmpeq_epi8_mask(self.0, other.0)) })
+    }
+    #[inline(always)]
     unsafe fn least(self, other: Self) -> Self {
         Avx512(unsafe { _mm512_min_epu8(self.0, other.0) })
     }

@@ -1,15 +1,15 @@
 //! Pieces of a tensor, chunk by chunk: elements to planes and parts, and back. What a fast path does not do itself, it hands to the shared body.
 
-use super::codebook;
+use super::codebook::{pack_nibbles, unpack_nibbles};
+use super::coder::Coder;
 use super::dtype::Dtype;
-use super::ladder::Ladder;
 use super::planes::{from_planes, to_planes};
 use super::vector::{Vector, prefetch};
-use super::window::{self, Scratch};
+use super::window::Scratch;
 use splitzip_kernels::stream::{
-    CHUNK, ENTRY_MODE_SHIFT, ENTRY_WORDS, GROUP, MODE_CODED, MODE_EQUAL, RECORD_BYTES, RECORD_ENTRIES,
+    CHUNK, ENTRY_MODE_SHIFT, ENTRY_WORDS, GROUP, MODE_EQUAL, MODE_RAW, MODE_ZEROS, RECORD_BYTES,
+    RECORD_ENTRIES,
 };
-use std::marker::PhantomData;
 use std::ops::Range;
 
 /// What vectors write behind a part, and read.
@@ -58,123 +58,6 @@ pub(super) struct Decoding {
 /// Codes a chunk in the way that the shared body does.
 pub(super) type Shared<'a> = &'a dyn Fn(u64);
 
-/// How the exponents of a chunk are coded.
-pub(super) trait Coder {
-    /// Bits of a code of the first level.
-    const CODE_BITS: usize;
-    /// Does every channel have its own base?
-    const CHANNELS: bool;
-    /// What is made once for a piece.
-    type Prepared<V: Vector>;
-    /// What is known of a coded chunk before its part is written.
-    type Coded;
-
-    unsafe fn prepare<V: Vector>(given: *const u8) -> Self::Prepared<V>;
-    /// Codes the exponents in the scratch; says how many words their part has. `None` if they deserve a second try.
-    unsafe fn code<V: Vector, D: Dtype>(
-        scratch: &mut Scratch,
-        prepared: &Self::Prepared<V>,
-        lows: *const u8,
-        sum: u64,
-        codes: *mut u8,
-    ) -> (Self::Coded, Option<usize>);
-    unsafe fn write<V: Vector, D: Dtype>(scratch: &mut Scratch, coded: Self::Coded, to: *mut u8);
-    unsafe fn decode<V: Vector, D: Dtype>(
-        scratch: &mut Scratch,
-        known: *const u8,
-        codes: *const u8,
-        part: *const u8,
-        words: usize,
-    ) -> bool;
-}
-
-/// A window.
-pub(super) struct Window<L, const CHANNELS: bool>(PhantomData<L>);
-/// A codebook.
-pub(super) struct Codebook;
-
-// SAFETY of all blocks: by the contracts of what is called.
-#[allow(clippy::undocumented_unsafe_blocks)]
-impl<L: Ladder, const CHANNELS: bool> Coder for Window<L, CHANNELS> {
-    const CODE_BITS: usize = L::BITS[0];
-    const CHANNELS: bool = CHANNELS;
-    type Prepared<V: Vector> = ();
-    type Coded = window::Shape;
-
-    #[inline(always)]
-    unsafe fn prepare<V: Vector>(_: *const u8) {}
-    #[inline(always)]
-    unsafe fn code<V: Vector, D: Dtype>(
-        scratch: &mut Scratch,
-        (): &(),
-        lows: *const u8,
-        sum: u64,
-        codes: *mut u8,
-    ) -> (Self::Coded, Option<usize>) {
-        let (shape, good) = unsafe { window::code::<V, D, L, CHANNELS>(scratch, lows, sum, codes) };
-        (shape, good.then_some(shape.words))
-    }
-    #[inline(always)]
-    unsafe fn write<V: Vector, D: Dtype>(scratch: &mut Scratch, shape: window::Shape, to: *mut u8) {
-        unsafe { window::write_part::<V, D, L>(scratch, shape, to) }
-    }
-    #[inline(always)]
-    unsafe fn decode<V: Vector, D: Dtype>(
-        scratch: &mut Scratch,
-        known: *const u8,
-        codes: *const u8,
-        part: *const u8,
-        words: usize,
-    ) -> bool {
-        unsafe { window::decode::<V, D, L, CHANNELS>(scratch, codes, known, part, words) }
-    }
-}
-
-#[allow(clippy::undocumented_unsafe_blocks)]
-impl Coder for Codebook {
-    const CODE_BITS: usize = 4;
-    const CHANNELS: bool = false;
-    type Prepared<V: Vector> = V::Table;
-    type Coded = usize;
-
-    #[inline(always)]
-    unsafe fn prepare<V: Vector>(given: *const u8) -> V::Table {
-        unsafe { V::table(given) }
-    }
-    #[inline(always)]
-    unsafe fn code<V: Vector, D: Dtype>(
-        scratch: &mut Scratch,
-        table: &V::Table,
-        _: *const u8,
-        _: u64,
-        codes: *mut u8,
-    ) -> (usize, Option<usize>) {
-        let escapes = unsafe { codebook::code::<V>(scratch, table, codes) };
-        (escapes, Some(escapes))
-    }
-    #[inline(always)]
-    unsafe fn write<V: Vector, D: Dtype>(scratch: &mut Scratch, escapes: usize, to: *mut u8) {
-        if escapes != 0 {
-            unsafe { scratch.escapes.put_records(&scratch.exponents, to) }
-        }
-    }
-    #[inline(always)]
-    unsafe fn decode<V: Vector, D: Dtype>(
-        scratch: &mut Scratch,
-        known: *const u8,
-        codes: *const u8,
-        part: *const u8,
-        words: usize,
-    ) -> bool {
-        unsafe { codebook::decode::<V, D>(scratch, codes, known, part, words) }
-    }
-}
-
-/// Words of the part of a raw chunk.
-const fn raw_words<D: Dtype, C: Coder>() -> usize {
-    32 * (D::EXPONENT_BITS as usize - C::CODE_BITS)
-}
-
 /// Encodes chunks, in order.
 ///
 /// # Safety
@@ -200,9 +83,11 @@ pub(super) unsafe fn encode<V: Vector, D: Dtype, C: Coder>(
                 let words = to.words.add(index * CHUNK as usize * D::BYTES);
                 let codes = to.planes[2].add(index * 128 * C::CODE_BITS);
                 let sum = split::<V, D>(&mut scratch, words, to.planes, index);
-                let (coded, length) = C::code::<V, D>(&mut scratch, &prepared, low, sum, codes);
+                let equal = is_equal::<V, D>(words);
+                let coded = C::code::<V, D>(&mut scratch, &prepared, low, sum, codes, equal);
+                let (length, mode) = C::shape(coded);
                 let place = to.parts.add((first + so_far) as usize * 4);
-                if is_equal::<V, D>(words) {
+                if equal {
                     let word = if D::BYTES == 2 {
                         u32::from(words.cast::<u16>().read_unaligned())
                     } else {
@@ -210,14 +95,16 @@ pub(super) unsafe fn encode<V: Vector, D: Dtype, C: Coder>(
                     };
                     place.cast::<u32>().write_unaligned(word);
                     entry = Some(1 | MODE_EQUAL << ENTRY_MODE_SHIFT);
-                } else if let Some(length) = length.filter(|&length| length < raw_words::<D, C>()) {
+                } else if length < C::raw_words::<D>() {
                     if (to.parts_end as usize).saturating_sub(place as usize) >= 4 * length + SLACK {
                         C::write::<V, D>(&mut scratch, coded, place);
                     } else {
                         C::write::<V, D>(&mut scratch, coded, part.as_mut_ptr());
                         place.copy_from_nonoverlapping(part.as_ptr(), 4 * length);
                     }
-                    entry = Some(length as u32);
+                    entry = Some(length as u32 | mode << ENTRY_MODE_SHIFT);
+                } else if C::write_raw::<V, D>(&mut scratch, codes, place) {
+                    entry = Some(C::raw_words::<D>() as u32 | MODE_RAW << ENTRY_MODE_SHIFT);
                 }
             }
             if let Some(entry) = entry {
@@ -275,7 +162,7 @@ unsafe fn split<V: Vector, D: Dtype>(
                 *nibbles = residuals;
             }
             if D::PACKED == 4 {
-                codebook::pack_nibbles(nibbles).store(packed.add(at / 2));
+                pack_nibbles(nibbles).store(packed.add(at / 2));
             }
             at += 2 * V::BYTES;
         }
@@ -335,7 +222,7 @@ unsafe fn join<V: Vector, D: Dtype>(
             if D::PACKED == 8 {
                 residuals = [V::load(packed.add(at)), V::load(packed.add(at + V::BYTES))];
             } else if D::PACKED == 4 {
-                let (first, second) = codebook::unpack_nibbles(V::load(packed.add(at / 2)));
+                let (first, second) = unpack_nibbles(V::load(packed.add(at / 2)));
                 residuals = [first, second];
             }
             for (i, residuals) in residuals.into_iter().enumerate() {
@@ -408,14 +295,18 @@ pub(super) unsafe fn decode<V: Vector, D: Dtype, C: Coder>(
             let (mode, length) = (entry >> ENTRY_MODE_SHIFT, (entry & ENTRY_WORDS) as usize);
             start = start.wrapping_add(length as u64);
             let inside = part_start <= from.part_words && length as u64 <= from.part_words - part_start;
-            let mut done = false;
+            let (mut done, mut joined) = (false, false);
             if chunk < from.whole && inside {
                 let mut part = from.parts.add(part_start as usize * 4);
                 let words = from.words.wrapping_add(index * CHUNK as usize * D::BYTES);
+                let codes = from.planes[2].add(index * 128 * C::CODE_BITS);
                 if mode == MODE_EQUAL && length == 1 {
                     fill::<V, D>(words, part.cast::<u32>().read_unaligned());
                     done = true;
-                } else if mode == MODE_CODED && length < raw_words::<D, C>() {
+                } else if mode == MODE_RAW && length == C::raw_words::<D>() {
+                    done = C::read_raw::<V, D>(&mut scratch, codes, part);
+                    joined = done;
+                } else if mode <= MODE_ZEROS && length < C::raw_words::<D>() {
                     let behind = from.part_words - part_start - length as u64;
                     if behind < (SLACK / 4) as u64 {
                         part.copy_to_nonoverlapping(copy.as_mut_ptr(), 4 * length);
@@ -423,11 +314,11 @@ pub(super) unsafe fn decode<V: Vector, D: Dtype, C: Coder>(
                     }
                     let known =
                         if C::CHANNELS { lows.of(from.known, from.channels, chunk) } else { from.known };
-                    let codes = from.planes[2].add(index * 128 * C::CODE_BITS);
-                    done = C::decode::<V, D>(&mut scratch, known, codes, part, length);
-                    if done {
-                        join::<V, D>(&mut scratch, words, from.planes, index);
-                    }
+                    done = C::decode::<V, D>(&mut scratch, known, codes, part, length, mode);
+                    joined = done;
+                }
+                if joined {
+                    join::<V, D>(&mut scratch, words, from.planes, index);
                 }
             }
             if !done {

@@ -96,3 +96,43 @@ pub(super) unsafe fn unpack_nibbles<V: Vector>(nibbles: V) -> (V, V) {
         V::words(nibbles.and(low), nibbles.shift_right::<4>().and(low))
     }
 }
+
+/// Codes the exponents in the scratch as they are: four bits to `codes`, four to the part.
+///
+/// # Safety
+/// The machine has the instructions; exponents have 8 bits; `codes` and `part` have 512 bytes.
+#[inline(always)]
+pub(super) unsafe fn write_raw<V: Vector>(scratch: &mut Scratch, codes: *mut u8, part: *mut u8) {
+    // SAFETY: by contract.
+    unsafe {
+        let (low, mut at) = (V::splat(0x0f), 0);
+        while at < 1024 {
+            let from = scratch.exponents.0.as_ptr().add(at);
+            let (first, second) = (V::load(from), V::load(from.add(V::BYTES)));
+            pack_nibbles([first.and(low), second.and(low)]).store(codes.add(at / 2));
+            let high = [first.shift_right::<4>().and(low), second.shift_right::<4>().and(low)];
+            pack_nibbles(high).store(part.add(at / 2));
+            at += 2 * V::BYTES;
+        }
+    }
+}
+
+/// The way back.
+///
+/// # Safety
+/// The machine has the instructions; `codes` and `part` have 512 bytes.
+#[inline(always)]
+pub(super) unsafe fn read_raw<V: Vector>(scratch: &mut Scratch, codes: *const u8, part: *const u8) {
+    // SAFETY: by contract.
+    unsafe {
+        let mut at = 0;
+        while at < 1024 {
+            let (low, high) =
+                (unpack_nibbles(V::load(codes.add(at / 2))), unpack_nibbles(V::load(part.add(at / 2))));
+            let to = scratch.exponents.0.as_mut_ptr().add(at);
+            low.0.or(high.0.shift_left::<4>()).store(to);
+            low.1.or(high.1.shift_left::<4>()).store(to.add(V::BYTES));
+            at += 2 * V::BYTES;
+        }
+    }
+}

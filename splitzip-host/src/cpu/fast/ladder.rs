@@ -19,6 +19,8 @@ pub(super) trait Ladder: Copy + 'static {
     const VALUES: u8;
     /// The value of the mean exponent.
     const MEAN: u8;
+    /// The value of exponent 0 in a chunk coded with zeros.
+    const ZERO: u8;
     /// Escapes from which on a chunk is tried again without its zeros.
     const MANY_ESCAPES: usize;
     /// Bits of a code of each level.
@@ -49,6 +51,7 @@ pub(super) struct W2x2x3;
 impl Ladder for W3 {
     const VALUES: u8 = 7;
     const MEAN: u8 = 3;
+    const ZERO: u8 = 0;
     const MANY_ESCAPES: usize = 96;
     const BITS: [usize; 3] = [3, 0, 0];
 
@@ -79,6 +82,7 @@ impl Ladder for W3 {
 impl Ladder for W2x3 {
     const VALUES: u8 = 10;
     const MEAN: u8 = 5;
+    const ZERO: u8 = 5;
     const MANY_ESCAPES: usize = 32;
     const BITS: [usize; 3] = [2, 3, 0];
 
@@ -119,6 +123,7 @@ impl Ladder for W2x3 {
 impl Ladder for W2x2x3 {
     const VALUES: u8 = 13;
     const MEAN: u8 = 8;
+    const ZERO: u8 = 8;
     const MANY_ESCAPES: usize = 32;
     const BITS: [usize; 3] = [2, 2, 3];
 

@@ -13,12 +13,12 @@
 //! | `ladder` | planes of values to planes of codes |
 //! | `strings` | codes of marked elements, moved together (`pext`) and apart (`pdep`) |
 //! | `escapes` | which elements escape, and their exponents |
-//! | `window`, `codebook` | the exponents of a chunk to a code plane and a part, and back |
+//! | `window`, `codebook` | the exponents of a chunk to a code plane and a part, and back; `coder` makes one list of both |
 //! | `chunks` | the loop over the chunks of a piece |
 //! | `bases` | the channel bases of a group |
 //!
-//! What is rare goes to the shared body, chunk by chunk: short chunks, raw ones, second tries (zeros), and everything that looks damaged, so that it
-//! alone says what is. Frames are the same bytes on every level; `tests/cpu.rs` runs the conformance list and its own on all of them.
+//! What is rare goes to the shared body, chunk by chunk: short chunks, raw ones of `w4` with 5 exponent bits, and everything that looks damaged, so that
+//! it alone says what is. Frames are the same bytes on every level; `tests/cpu.rs` runs the conformance list and its own on all of them.
 //! A dtype or a scheme without a line in the two lists below is coded by the shared body alone.
 
 mod avx2;
@@ -26,6 +26,7 @@ mod avx512;
 mod bases;
 mod chunks;
 mod codebook;
+mod coder;
 mod dtype;
 mod escapes;
 mod ladder;
@@ -40,7 +41,8 @@ use crate::steps::{Placing, Step, Steps};
 use crate::{Bases, Dtype, Scheme};
 use avx2::Avx2;
 use avx512::Avx512;
-use chunks::{Codebook, Coder, Decoding, Encoding, Shared, Window};
+use chunks::{Decoding, Encoding, Shared};
+use coder::{Codebook, Coder, Window};
 use ladder::{W2x2x3, W2x3, W3};
 use splitzip_kernels::arch;
 use std::ops::Range;

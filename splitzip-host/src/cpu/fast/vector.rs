@@ -44,6 +44,8 @@ pub(super) trait Vector: Copy {
     unsafe fn add(self, other: Self) -> Self;
     /// Differences of bytes, modulo 256.
     unsafe fn subtract(self, other: Self) -> Self;
+    /// All bits of bytes that are equal, none of others.
+    unsafe fn equal(self, other: Self) -> Self;
     /// The smaller byte.
     unsafe fn least(self, other: Self) -> Self;
     /// Adds the bytes of `bytes` to sums, which [`Vector::total`] adds up.

@@ -49,6 +49,7 @@ pub(super) struct Shape {
     base_bits: usize,
     marked: usize,
     twice_marked: usize,
+    escaped: usize,
     escapes_at: usize,
     /// Words of the variable part.
     pub words: usize,
@@ -56,15 +57,12 @@ pub(super) struct Shape {
 
 impl Shape {
     #[inline(always)]
-    fn of<D: Dtype, L: Ladder>(
-        low: u8,
-        base_bits: usize,
-        [marked, twice_marked, escaped]: [usize; 3],
-    ) -> Shape {
+    fn of<D: Dtype, L: Ladder>(low: Option<u8>, [marked, twice_marked, escaped]: [usize; 3]) -> Shape {
+        let base_bits = if low.is_some() { 8 } else { 0 };
         let third_at = base_bits + L::BITS[1] * marked;
         let escapes_at = (third_at + L::BITS[2] * twice_marked).next_multiple_of(8);
         let words = (escapes_at + D::EXPONENT_BITS as usize * escaped).div_ceil(32);
-        Shape { low, base_bits, marked, twice_marked, escapes_at, words }
+        Shape { low: low.unwrap_or(0), base_bits, marked, twice_marked, escaped, escapes_at, words }
     }
 }
 
@@ -74,31 +72,103 @@ fn is_low<D: Dtype, L: Ladder>(low: u8) -> bool {
     if D::EXPONENT_BITS == 8 { low <= 255 - L::VALUES } else { u32::from(low) < 1 << D::EXPONENT_BITS }
 }
 
-/// Codes the exponents in the scratch, whose sum is `sum`: the first level goes to `codes`. False where the chunk deserves a second try; then
-/// they are written again. `lows` has 1024 bytes for channel bases.
+/// Where the window of a chunk lies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Base {
+    /// Its low end, where that is the chunk's own.
+    low: Option<u8>,
+    /// Does exponent 0 have a code of its own?
+    pub zeros: bool,
+}
+
+/// A canonical encoder's choice (`docs/format.md`, section 4): the first try, or the second one, of a chunk with many escapes or as many words as a raw one,
+/// if that has fewer words. Codes the exponents in the scratch, whose sum is `sum`; the first level goes to `codes`. A chunk that is `equal` has one try.
 ///
 /// # Safety
-/// The machine has the instructions; `codes` has 128 bytes for each bit of a code.
+/// The machine has the instructions; `codes` has 128 bytes for each bit of a code; `lows` has 1024 bytes for channel bases.
 #[inline(always)]
-pub(super) unsafe fn code<V: Vector, D: Dtype, L: Ladder, const CHANNELS: bool>(
+pub(super) unsafe fn choose<V: Vector, D: Dtype, L: Ladder, const CHANNELS: bool>(
     scratch: &mut Scratch,
     lows: *const u8,
     sum: u64,
     codes: *mut u8,
-) -> (Shape, bool) {
+    equal: bool,
+) -> (Base, Shape) {
+    let low = |mean: u64| low_of::<D>(mean as u8, [L::MEAN, L::VALUES]);
+    let first = Base { low: if CHANNELS { None } else { Some(low(sum / 1024)) }, zeros: false };
+    let (mut base, mut attempt, mut first_words) = (first, 0, 0);
+    loop {
+        // SAFETY: by contract.
+        let shape = unsafe { code::<V, D, L>(scratch, lows, base, codes) };
+        if attempt == 0 {
+            let raw = 32 * (D::EXPONENT_BITS as usize - L::BITS[0]);
+            if equal || (shape.escaped < L::MANY_ESCAPES && shape.words < raw) {
+                return (base, shape);
+            }
+            // SAFETY: by contract.
+            let zeros = unsafe { zeros::<V>(&scratch.exponents) };
+            base =
+                Base { low: Some(low(sum / (1024 - zeros).max(1))), zeros: CHANNELS || 16 * zeros >= 1024 };
+            if base == first {
+                return (base, shape);
+            }
+            (attempt, first_words) = (1, shape.words);
+        } else if attempt == 1 && shape.words >= first_words {
+            (base, attempt) = (first, 2);
+        } else {
+            return (base, shape);
+        }
+    }
+}
+
+/// How many exponents are 0.
+#[inline(always)]
+unsafe fn zeros<V: Vector>(exponents: &Bytes) -> u64 {
+    // SAFETY: by contract of `choose`; there are 1024 bytes.
+    unsafe {
+        let (zero, one) = (V::splat(0), V::splat(1));
+        let (mut sums, mut at) = (zero, 0);
+        while at < 1024 {
+            sums = sums.add_to_sums(V::load(exponents.0.as_ptr().add(at)).equal(zero).and(one));
+            at += V::BYTES;
+        }
+        sums.total()
+    }
+}
+
+/// One try.
+///
+/// # Safety
+/// As [`choose`]; `lows` has 1024 bytes where the chunk has no base of its own.
+#[inline(always)]
+unsafe fn code<V: Vector, D: Dtype, L: Ladder>(
+    scratch: &mut Scratch,
+    lows: *const u8,
+    base: Base,
+    codes: *mut u8,
+) -> Shape {
     // SAFETY: by contract; a chunk has 1024 bytes, and a plane 128.
     unsafe {
-        let low = low_of::<D>((sum >> 10) as u8, [L::MEAN, L::VALUES]);
-        let (all, limit) = (V::splat(low), V::splat(L::VALUES));
+        let (limit, zero) = (V::splat(L::VALUES), V::splat(0));
         let width = V::splat(0xff >> (8 - D::EXPONENT_BITS));
         let mut at = 0;
         while at < 1024 {
-            let low = if CHANNELS { V::load(lows.add(at)) } else { all };
-            let mut distance = V::load(scratch.exponents.0.as_ptr().add(at)).subtract(low);
+            let low = match base.low {
+                Some(low) => V::splat(low),
+                None => V::load(lows.add(at)),
+            };
+            let exponents = V::load(scratch.exponents.0.as_ptr().add(at));
+            let mut values = exponents.subtract(low);
             if D::EXPONENT_BITS < 8 {
-                distance = distance.and(width);
+                values = values.and(width);
             }
-            distance.least(limit).store(scratch.bytes.0.as_mut_ptr().add(at));
+            values = values.least(limit);
+            if base.zeros {
+                let (lowest, displaced) = (values.equal(zero), values.equal(V::splat(L::ZERO)));
+                values = lowest.select(limit, values.without(displaced));
+                values = exponents.equal(zero).select(V::splat(L::ZERO), values);
+            }
+            values.store(scratch.bytes.0.as_mut_ptr().add(at));
             at += V::BYTES;
         }
         let mut lane = 0;
@@ -127,9 +197,7 @@ pub(super) unsafe fn code<V: Vector, D: Dtype, L: Ladder, const CHANNELS: bool>(
         let twice_marked = if L::BITS[2] != 0 { strings::count(&scratch.twice_marked) } else { 0 };
         scratch.escapes.find::<V>(&scratch.escaped);
         let escaped = scratch.escapes.count();
-        let base_bits = if CHANNELS { 0 } else { 8 };
-        let low = if CHANNELS { 0 } else { low };
-        (Shape::of::<D, L>(low, base_bits, [marked, twice_marked, escaped]), escaped < L::MANY_ESCAPES)
+        Shape::of::<D, L>(base.low, [marked, twice_marked, escaped])
     }
 }
 
@@ -168,7 +236,7 @@ pub(super) unsafe fn write_part<V: Vector, D: Dtype, L: Ladder>(
     }
 }
 
-/// Decodes the exponents of a chunk of mode *coded* into the scratch. False if its part does not hold together.
+/// Decodes the exponents of a chunk of mode *coded* or (`zeros`) *coded with zeros* into the scratch. False if its part does not hold together.
 ///
 /// # Safety
 /// The machine has the instructions; `codes` are the codes of the chunk, `part` has `words` words and 128 more bytes; `lows` has 1024 bytes.
@@ -179,13 +247,16 @@ pub(super) unsafe fn decode<V: Vector, D: Dtype, L: Ladder, const CHANNELS: bool
     lows: *const u8,
     part: *const u8,
     words: usize,
+    zeros: bool,
 ) -> bool {
     // SAFETY: by contract; every level is only read once it is known to lie in the part; the rest as in `code`.
     unsafe {
-        let base_bits = if CHANNELS { 0 } else { 8 };
-        if !CHANNELS && (words == 0 || !is_low::<D, L>(part.read())) {
+        let own = !CHANNELS || zeros;
+        if own && (words == 0 || !is_low::<D, L>(part.read())) {
             return false;
         }
+        let low = if own { Some(part.read()) } else { None };
+        let base_bits = if own { 8 } else { 0 };
         let zero = V::splat(0);
         let Scratch { second, third, marked, twice_marked, .. } = scratch;
         let (mut marked_count, mut twice_count) = (0, 0);
@@ -220,7 +291,7 @@ pub(super) unsafe fn decode<V: Vector, D: Dtype, L: Ladder, const CHANNELS: bool
             }
             strings::take::<3>(part, at, third, twice_marked, twice_count);
         }
-        let low = V::splat(if CHANNELS { 0 } else { part.read() });
+        let (zero_value, all) = (V::splat(L::ZERO), V::splat(low.unwrap_or(0)));
         let mut lane = 0;
         while lane < 32 {
             let codes = load_codes::<V, L>(codes, lane);
@@ -236,20 +307,23 @@ pub(super) unsafe fn decode<V: Vector, D: Dtype, L: Ladder, const CHANNELS: bool
             let (values, escaped) = L::descend(codes, levels[0], levels[1], masks);
             escaped.store(scratch.escaped.as_mut_ptr().add(lane).cast());
             for (run, (first, second)) in from_planes(values).into_iter().enumerate() {
-                let at = 256 * run + 8 * lane;
-                let (mut low, mut next_low) = (low, low);
-                if CHANNELS {
-                    (low, next_low) = (V::load(lows.add(at)), V::load(lows.add(at + V::BYTES)));
+                for (half, values) in [first, second].into_iter().enumerate() {
+                    let at = 256 * run + 8 * lane + half * V::BYTES;
+                    let low = if own { all } else { V::load(lows.add(at)) };
+                    let mut exponents = values.add(low);
+                    if zeros {
+                        // Value 0 stands for the distance that exponent 0 has the value of.
+                        exponents = values.or(values.equal(zero).and(zero_value)).add(low);
+                        exponents = exponents.without(values.equal(zero_value));
+                    }
+                    exponents.store(scratch.exponents.0.as_mut_ptr().add(at));
                 }
-                let to = scratch.exponents.0.as_mut_ptr().add(at);
-                first.add(low).store(to);
-                second.add(next_low).store(to.add(V::BYTES));
             }
             lane += V::BYTES / 4;
         }
         scratch.escapes.find::<V>(&scratch.escaped);
         let counts = [marked_count, twice_count, scratch.escapes.count()];
-        let shape = Shape::of::<D, L>(0, base_bits, counts);
+        let shape = Shape::of::<D, L>(low, counts);
         if shape.words != words {
             return false;
         }
@@ -286,5 +360,73 @@ unsafe fn load_planes<V: Vector>(planes: &[Plane; 3], lane: usize) -> [V; 3] {
             V::load(load[1].add(lane).cast()),
             V::load(load[2].add(lane).cast()),
         ]
+    }
+}
+
+/// Codes the exponents in the scratch as they are: low bits to `codes`, high bits to the part.
+///
+/// # Safety
+/// The machine has the instructions; `codes` and `part` have 128 bytes for each of their bits.
+#[inline(always)]
+pub(super) unsafe fn write_raw<V: Vector, D: Dtype, L: Ladder>(
+    scratch: &mut Scratch,
+    codes: *mut u8,
+    part: *mut u8,
+) {
+    // SAFETY: by contract.
+    unsafe {
+        for nibble in 0..2 {
+            let mut at = 0;
+            while at < 1024 {
+                let exponents = V::load(scratch.exponents.0.as_ptr().add(at));
+                let bits = if nibble == 0 { exponents } else { exponents.shift_right::<4>() };
+                bits.and(V::splat(0x0f)).store(scratch.bytes.0.as_mut_ptr().add(at));
+                at += V::BYTES;
+            }
+            let mut lane = 0;
+            while lane < 32 {
+                let planes = to_planes::<V>(scratch.bytes.0.as_ptr(), lane);
+                for (bit, plane) in planes.into_iter().enumerate() {
+                    let bit = 4 * nibble + bit;
+                    if bit < L::BITS[0] {
+                        plane.store(codes.add(128 * bit + 4 * lane));
+                    } else if bit < D::EXPONENT_BITS as usize {
+                        plane.store(part.add(128 * (bit - L::BITS[0]) + 4 * lane));
+                    }
+                }
+                lane += V::BYTES / 4;
+            }
+        }
+    }
+}
+
+/// The way back.
+///
+/// # Safety
+/// The machine has the instructions; `codes` and `part` have 128 bytes for each of their bits.
+#[inline(always)]
+pub(super) unsafe fn read_raw<V: Vector, D: Dtype, L: Ladder>(
+    scratch: &mut Scratch,
+    codes: *const u8,
+    part: *const u8,
+) {
+    // SAFETY: by contract.
+    unsafe {
+        let mut lane = 0;
+        while lane < 32 {
+            let mut planes = [[V::splat(0); 4]; 2];
+            for bit in 0..D::EXPONENT_BITS as usize {
+                let plane =
+                    if bit < L::BITS[0] { codes.add(128 * bit) } else { part.add(128 * (bit - L::BITS[0])) };
+                planes[bit / 4][bit % 4] = V::load(plane.add(4 * lane));
+            }
+            let [low, high] = planes.map(|planes| from_planes(planes));
+            for run in 0..4 {
+                let to = scratch.exponents.0.as_mut_ptr().add(256 * run + 8 * lane);
+                low[run].0.or(high[run].0.shift_left::<4>()).store(to);
+                low[run].1.or(high[run].1.shift_left::<4>()).store(to.add(V::BYTES));
+            }
+            lane += V::BYTES / 4;
+        }
     }
 }
