@@ -5,7 +5,7 @@ use memmap2::{MmapMut, MmapOptions};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use splitzip_host::conformance::{Case, Content, Member};
-use splitzip_host::format::write;
+use splitzip_host::format::{Mode, write};
 use splitzip_host::{Bases, Cpu, Executor, Flags, Frame, FrameSpec, Reference, TensorSpec};
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -184,22 +184,53 @@ impl Guarded {
     }
 }
 
-/// Nothing behind the input is read, nothing behind `max_frame_bytes` written: also where all chunks but the last are raw.
+/// Whole chunks, the last of which has as many random elements as it can have without being raw; `None` if its part is not just shorter than a raw one.
+fn nearly_raw(member: Member) -> Option<Case> {
+    let size = member.dtype.bytes();
+    let with_random = |random: usize| {
+        let mut case = mixed(member, &[Content::Random, Content::Random, Content::Plain], 0, 64, 5);
+        let noise = Content::Random.bytes(member.dtype, 1024, 64);
+        case.inputs[0][2048 * size..][..random * size].copy_from_slice(&noise[..random * size]);
+        let bytes = Reference.encode_to_vec(&case.spec, &[], &case.slices()).unwrap();
+        let frame = Frame::parse(&bytes).unwrap();
+        let entry = frame.tensor(0).unwrap().chunk(2).unwrap().entry;
+        let missing = frame.layout().tensors[0].raw_words(1024) - u32::from(entry.words);
+        case.name = format!("{member}, {random} random elements, {entry:?}");
+        (case, entry.mode != Mode::Raw, missing)
+    };
+    let (mut coded, mut raw) = (0, 1024);
+    while coded + 1 < raw {
+        let middle = (coded + raw) / 2;
+        if with_random(middle).1 { coded = middle } else { raw = middle }
+    }
+    let (case, _, missing) = with_random(coded);
+    (missing == 1).then_some(case)
+}
+
+/// Nothing behind the input is read, nothing behind `max_frame_bytes` written, also where all chunks are raw or nearly; nothing behind a frame is read,
+/// nothing behind the output written.
 #[test]
 #[ignore = "started once for each level by the test above"]
-fn encoding_stays_inside() {
+fn nothing_outside_is_touched() {
+    let mut close = 0;
     for member in members() {
-        for last in KINDS {
-            let case = mixed(member, &[Content::Random, Content::Random, last], 0, 64, 5);
+        let last = KINDS.map(|last| mixed(member, &[Content::Random, Content::Random, last], 0, 64, 5));
+        let nearly_raw = nearly_raw(member);
+        close += u32::from(nearly_raw.is_some());
+        for case in last.into_iter().chain(nearly_raw) {
             let input = Guarded::of(&case.inputs[0]);
             let mut out = Guarded::new(case.spec.layout().unwrap().max_frame_bytes as usize);
             let length = Cpu::new().encode(&case.spec, &[], &[input.bytes()], out.bytes_mut()).unwrap();
             let expected = Reference.encode_to_vec(&case.spec, &[], &case.slices()).unwrap();
             assert!(out.bytes()[..length] == expected, "{}", case.name);
             assert!(out.is_clean(), "{}", case.name);
+            let (frame, mut output) = (Guarded::of(&expected), Guarded::new(case.inputs[0].len()));
+            Cpu::new().decode(&Frame::parse(frame.bytes()).unwrap(), &mut [output.bytes_mut()]).unwrap();
+            assert!(output.bytes() == case.inputs[0] && output.is_clean(), "{}", case.name);
         }
     }
-    ran("encoding_stays_inside");
+    assert!(close * 2 > members().len() as u32, "only {close} members have a part that is nearly raw");
+    ran("nothing_outside_is_touched");
 }
 
 /// Damaged frames without checksums: errors or other elements, and nothing outside of frame and output.
@@ -208,9 +239,8 @@ fn encoding_stays_inside() {
 fn damaged_frames_stay_inside() {
     let mut errors = 0;
     for member in members() {
-        for content in [Content::Mixed, Content::Outliers, Content::Plain] {
-            let (case, mut frames) = cases::damaged(member, content, 150);
-            frames.extend(cut_short(member, content));
+        let short = [Content::Mixed, Content::Outliers].map(|content| cases::damaged(member, content, 150));
+        for (case, frames) in short.into_iter().chain([whole_and_damaged(member)]) {
             let mut output = Guarded::new(case.inputs[0].len());
             for bytes in frames {
                 let guarded = Guarded::of(&bytes);
@@ -227,9 +257,11 @@ fn damaged_frames_stay_inside() {
     ran("damaged_frames_stay_inside");
 }
 
-/// Frames whose code planes say that far more elements are marked, or escaped, than the part of the last chunk has codes for.
-fn cut_short(member: Member, content: Content) -> Vec<Vec<u8>> {
-    let (case, _) = cases::damaged(member, content, 0);
+/// Frames of whole chunks: with code planes that say that far more elements are marked, or escaped, than the last part has codes for, and with bytes changed
+/// at random.
+fn whole_and_damaged(member: Member) -> (Case, Vec<Vec<u8>>) {
+    let case =
+        mixed(member, &[Content::Outliers, Content::ZeroRandom, Content::Random, Content::Plain], 0, 64, 5);
     let good = Reference.encode_to_vec(&case.spec, &[], &case.slices()).unwrap();
     let layout = case.spec.layout().unwrap();
     let codes = layout.tensors[0].codes().unwrap();
@@ -240,9 +272,25 @@ fn cut_short(member: Member, content: Content) -> Vec<Vec<u8>> {
         {
             let mut frame = good.clone();
             frame[(codes.at + from) as usize..(codes.at + to) as usize].fill(fill);
-            write::seal_dynamic(&layout, &mut frame).unwrap();
             frames.push(frame);
         }
     }
-    frames
+    let (start, dense) = (layout.directory_at as usize, layout.dense_bytes as usize);
+    let mut state = 11u64;
+    for number in 0..300 {
+        let mut frame = good.clone();
+        for _ in 0..1 + number % 3 {
+            state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+            let (from, to) = match number % 4 {
+                0 => (start, start + 16),
+                1 => (dense, frame.len()),
+                2 => (codes.at as usize, (codes.at + codes.bytes) as usize),
+                _ => (start, frame.len()),
+            };
+            frame[from + (state >> 33) as usize % (to - from)] ^= (state >> 24) as u8;
+        }
+        frames.push(frame);
+    }
+    frames.iter_mut().for_each(|frame| write::seal_dynamic(&layout, frame).unwrap());
+    (case, frames)
 }
