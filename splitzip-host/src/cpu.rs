@@ -20,9 +20,9 @@ use std::sync::Arc;
 #[cfg(target_arch = "x86_64")]
 mod fast;
 #[cfg(target_arch = "x86_64")]
-use fast::{bases as bases_run, decode as decode_run, encode as encode_run};
+use fast::{computes_bases, decode as decode_run, encode as encode_run};
 #[cfg(not(target_arch = "x86_64"))]
-use shared::{bases as bases_run, decode as decode_run, encode as encode_run};
+use shared::{computes_bases, decode as decode_run, encode as encode_run};
 
 /// Chunks that a thread takes at once: 512 KiB of bf16, so that order and waiting cost little and small tensors still spread.
 const PIECE: u64 = 256;
@@ -77,11 +77,11 @@ impl Cpu {
 
     fn encode_coded(&self, steps: Steps<'_>) -> Result<()> {
         let tensor = steps.tensor();
-        if tensor.bases == Bases::Channel {
+        if tensor.bases == Bases::Channel && !computes_bases(&steps) {
             let bases = steps.bases()?;
             bases.check()?;
             // SAFETY: as below.
-            pieces(tensor.groups, GROUP_PIECE, |groups| unsafe { bases_run(&steps, &*bases, groups) });
+            pieces(tensor.groups, GROUP_PIECE, |groups| unsafe { bases.run(groups) });
         }
         // One thread writes the parts one behind the other; several have a scratch for each piece, and move it.
         let whole = steps.encode(steps.placing())?;
@@ -455,18 +455,15 @@ mod shared {
     use crate::steps::{Placing, Step, Steps};
     use std::ops::Range;
 
+    pub(super) fn computes_bases(_: &Steps<'_>) -> bool {
+        false
+    }
+
     /// # Safety
     /// As `step.run`.
     pub(super) unsafe fn encode(_: &Steps<'_>, _: Placing, _: u64, step: &dyn Step, programs: Range<u64>) {
         // SAFETY: by contract.
         unsafe { step.run(programs) }
-    }
-
-    /// # Safety
-    /// As `step.run`.
-    pub(super) unsafe fn bases(_: &Steps<'_>, step: &dyn Step, groups: Range<u64>) {
-        // SAFETY: by contract.
-        unsafe { step.run(groups) }
     }
 
     /// # Safety

@@ -1,5 +1,6 @@
 //! Pieces of a tensor, chunk by chunk: elements to planes and parts, and back. What a fast path does not do itself, it hands to the shared body.
 
+use super::bases::{self, Bases};
 use super::codebook::{pack_nibbles, unpack_nibbles};
 use super::coder::Coder;
 use super::dtype::Dtype;
@@ -28,9 +29,9 @@ pub(super) struct Encoding {
     /// The packed plane of residuals, their bit planes, codes.
     pub planes: [*mut u8; 3],
     pub directory: *mut u8,
-    /// Channel bases, or the table of the codebook.
-    pub given: *const u8,
-    pub channels: usize,
+    /// The table of the codebook.
+    pub table: *const u8,
+    pub bases: Bases,
     pub parts: *mut u8,
     /// Behind the last byte that a part may touch.
     pub parts_end: *mut u8,
@@ -58,7 +59,7 @@ pub(super) struct Decoding {
 /// Codes a chunk in the way that the shared body does.
 pub(super) type Shared<'a> = &'a dyn Fn(u64);
 
-/// Encodes chunks, in order.
+/// Encodes chunks, in order, from the start of a group on, with the channel bases of the groups.
 ///
 /// # Safety
 /// The machine has the instructions of `V`; the tensor is as large as it says, and nobody else writes the parts of these chunks.
@@ -71,15 +72,22 @@ pub(super) unsafe fn encode<V: Vector, D: Dtype, C: Coder>(
     // SAFETY: by contract: whole chunks have all their elements and planes, every group a record, and the parts room for the words of raw chunks.
     unsafe {
         let (mut scratch, mut part) = (Scratch::new(), [0u8; PART + SLACK]);
-        let (prepared, mut lows) = (C::prepare::<V>(to.given), GroupLows::new());
+        let (prepared, mut lows) = (C::prepare::<V>(to.table), GroupLows::new());
         let first = to.start.cast::<u64>().read_unaligned();
         let mut so_far = to.order.cast::<u64>().read_unaligned();
         for chunk in chunks {
             let (index, record) =
                 (chunk as usize, to.directory.add((chunk / GROUP as u64) as usize * RECORD_BYTES as usize));
             let mut entry = None;
+            if C::CHANNELS && chunk.is_multiple_of(u64::from(GROUP)) {
+                bases::compute::<D>(&to.bases, chunk / u64::from(GROUP));
+            }
             if chunk < to.whole {
-                let low = if C::CHANNELS { lows.of(to.given, to.channels, chunk) } else { std::ptr::null() };
+                let low = if C::CHANNELS {
+                    lows.of(to.bases.bases, to.bases.channels, chunk)
+                } else {
+                    std::ptr::null()
+                };
                 let words = to.words.add(index * CHUNK as usize * D::BYTES);
                 let codes = to.planes[2].add(index * 128 * C::CODE_BITS);
                 let sum = split::<V, D>(&mut scratch, words, to.planes, index);

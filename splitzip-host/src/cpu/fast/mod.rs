@@ -38,7 +38,7 @@ mod vector;
 mod window;
 
 use crate::steps::{Placing, Step, Steps};
-use crate::{Bases, Dtype, Scheme};
+use crate::{Bases, Dtype, Scheme, reference};
 use avx2::Avx2;
 use avx512::Avx512;
 use chunks::{Decoding, Encoding, Shared};
@@ -50,14 +50,12 @@ use std::sync::OnceLock;
 
 type Encode = unsafe fn(&Encoding, Range<u64>, Shared<'_>);
 type Decode = unsafe fn(&Decoding, Range<u64>, Shared<'_>);
-type ComputeBases = unsafe fn(&bases::Bases, Range<u64>);
 
-/// What is done with a member.
+/// Both ways of a member.
 #[derive(Clone, Copy)]
 struct Member {
     encode: Encode,
     decode: Decode,
-    bases: ComputeBases,
 }
 
 /// The functions of a level: what `arch::level` has tested is turned on.
@@ -86,14 +84,8 @@ macro_rules! level {
                 unsafe { chunks::decode::<$vector, D, C>(from, chunks, shared) }
             }
 
-            #[target_feature(enable = $features)]
-            unsafe fn bases<D: dtype::Dtype>(of: &bases::Bases, groups: Range<u64>) {
-                // SAFETY: as above.
-                unsafe { bases::bases::<D>(of, groups) }
-            }
-
             fn of<D: dtype::Dtype, C: Coder>() -> Option<Member> {
-                Some(Member { encode: encode::<D, C>, decode: decode::<D, C>, bases: bases::<D> })
+                Some(Member { encode: encode::<D, C>, decode: decode::<D, C> })
             }
 
             fn of_dtype<C: Coder>(dtype: Dtype) -> Option<Member> {
@@ -155,7 +147,13 @@ fn has_slow_bit_moves() -> bool {
     })
 }
 
-/// Encodes chunks of a tensor, as `step` does, which is `steps.encode(to)`. `parts_end` is where the memory behind `to.parts` ends.
+/// Does [`encode`] compute the channel bases?
+pub(super) fn computes_bases(steps: &Steps<'_>) -> bool {
+    member(steps).is_some()
+}
+
+/// Encodes chunks of a tensor, as `step` does, which is `steps.encode(to)`. `parts_end` is where the memory behind `to.parts` ends. Channel bases are
+/// computed as well; so the chunks start with a group.
 ///
 /// # Safety
 /// As `step.run`; and nobody else writes the memory of the parts.
@@ -173,14 +171,20 @@ pub(super) unsafe fn encode(
         return unsafe { step.run(programs) };
     };
     let (tensor, planes) = (steps.tensor(), steps.planes());
+    let window = reference::Window::new(tensor.dtype, tensor.scheme);
     let encoding = Encoding {
         whole: tensor.elements / crate::format::CHUNK as u64,
         words: steps.elements as *const u8,
         planes: planes.map(|(at, _)| at as *mut u8),
         directory: (steps.frame + tensor.directory_at) as *mut u8,
-        given: if tensor.bases == Bases::Channel { steps.frame + tensor.bases_at } else { steps.table }
-            as *const u8,
-        channels: tensor.channels as usize,
+        table: steps.table as *const u8,
+        bases: bases::Bases {
+            words: steps.elements as *const u8,
+            elements: tensor.elements,
+            channels: tensor.channels as usize,
+            bases: (steps.frame + tensor.bases_at) as *mut u8,
+            window: [window.below(), window.values()],
+        },
         parts: to.parts as *mut u8,
         parts_end: parts_end as *mut u8,
         order: to.order as *mut u8,
@@ -219,26 +223,4 @@ pub(super) unsafe fn decode(steps: &Steps<'_>, part_words: u64, step: &dyn Step,
     };
     // SAFETY: as above.
     unsafe { (member.decode)(&decoding, chunks, &shared) }
-}
-
-/// Computes the channel bases of groups of a tensor, as `step` does, which is `steps.bases()`.
-///
-/// # Safety
-/// As `step.run`.
-pub(super) unsafe fn bases(steps: &Steps<'_>, step: &dyn Step, groups: Range<u64>) {
-    let Some(member) = member(steps) else {
-        // SAFETY: by contract.
-        return unsafe { step.run(groups) };
-    };
-    let tensor = steps.tensor();
-    let window = crate::reference::Window::new(tensor.dtype, tensor.scheme);
-    let of = bases::Bases {
-        words: steps.elements as *const u8,
-        elements: tensor.elements,
-        channels: tensor.channels as usize,
-        bases: (steps.frame + tensor.bases_at) as *mut u8,
-        window: [window.below(), window.values()],
-    };
-    // SAFETY: as above.
-    unsafe { (member.bases)(&of, groups) }
 }
