@@ -1,7 +1,7 @@
 //! The CPU executor: the kernels through the host backend of the tile language, chunks shared out by rayon.
 //!
 //! It is the product where there is no GPU. One binary holds the kernels for the plain target, AVX2 and AVX-512, and picks one
-//! when it runs; on x86-64 whole chunks have fast paths of their own ([`fast`]). Frames are the same bytes with any number of threads: chunks are coded in any order, and placed by the same second
+//! when it runs; on x86-64 whole chunks have fast paths of their own (`cpu/fast/`). Frames are the same bytes with any number of threads: chunks are coded in any order, and placed by the same second
 //! step as on a GPU.
 
 use crate::format::{Layout, RECORD_BYTES, unpack, write};

@@ -168,6 +168,24 @@ impl Vector for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn numbers_of_bits(bits: u64, table: &[u16; 64], first: u16, to: *mut u16) {
+        // How many there are cannot be predicted, so some are taken at once; only what is left after that is a branch.
+        const AT_ONCE: usize = 4;
+        let (mut bits, mut done) = (bits, 0);
+        loop {
+            for i in done..done + AT_ONCE {
+                let number = first.wrapping_add(table[bits.trailing_zeros() as usize & 63]);
+                unsafe { to.add(i).write(number) }
+                bits &= bits.wrapping_sub(1);
+            }
+            done += AT_ONCE;
+            if bits == 0 {
+                return;
+            }
+        }
+    }
+
+    #[inline(always)]
     unsafe fn look_up_16(self, table: Self) -> Self {
         Avx2(unsafe { _mm256_shuffle_epi8(table.0, self.0) })
     }

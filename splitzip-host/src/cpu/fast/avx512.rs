@@ -200,6 +200,19 @@ impl Vector for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn numbers_of_bits(bits: u64, table: &[u16; 64], first: u16, to: *mut u16) {
+        unsafe {
+            let first = _mm512_set1_epi16(first as i16);
+            let [low, high] = [0, 32].map(|at| Self::load(table.as_ptr().add(at).cast()).0);
+            let (half, rest) = (bits as u32, (bits >> 32) as u32);
+            let numbers = _mm512_maskz_compress_epi16(half, _mm512_add_epi16(first, low));
+            Avx512(numbers).store(to.cast());
+            let numbers = _mm512_maskz_compress_epi16(rest, _mm512_add_epi16(first, high));
+            Avx512(numbers).store(to.add(half.count_ones() as usize).cast());
+        }
+    }
+
+    #[inline(always)]
     unsafe fn look_up_16(self, table: Self) -> Self {
         Avx512(unsafe { _mm512_shuffle_epi8(table.0, self.0) })
     }

@@ -1,14 +1,13 @@
 //! Escapes: a few elements of a chunk, one after the other.
 //!
-//! Which ones is a bit plane in coding order. How many a word of it has cannot be predicted, so four are taken from every word that has any, and the
-//! count says how many of them were real; only what is left after that is a branch.
+//! Which ones is a bit plane in coding order; a list of their numbers is made of it, and the rest are loops over that list.
 
 use super::planes::{Bytes, Plane};
 use super::vector::Vector;
 
 /// The elements of a mask, in coding order, and room for those that were taken and were none.
 pub(super) struct Escapes {
-    elements: [u16; 1024 + 8],
+    elements: [u16; 1024 + 32],
     count: usize,
 }
 
@@ -25,7 +24,7 @@ static ELEMENTS: [u16; 64] = {
 
 impl Escapes {
     pub const fn new() -> Escapes {
-        Escapes { elements: [0; 1024 + 8], count: 0 }
+        Escapes { elements: [0; 1024 + 32], count: 0 }
     }
 
     /// Finds the elements of a mask.
@@ -34,7 +33,7 @@ impl Escapes {
     /// The machine has the instructions.
     #[inline(always)]
     pub unsafe fn find<V: Vector>(&mut self, mask: &Plane) {
-        // SAFETY: a plane is 128 bytes, 16 double words; a bit number is below 64; there are at most 1024 elements, and 4 more are written.
+        // SAFETY: a plane is 128 bytes, 16 double words; there are at most 1024 elements, and room for 32 more.
         unsafe {
             let words = mask.as_ptr().cast::<u64>();
             let (mut used, mut part) = (0, 0);
@@ -47,19 +46,9 @@ impl Escapes {
             while used != 0 {
                 let word = used.trailing_zeros();
                 used &= used - 1;
-                let mut bits = words.add(word as usize).read_unaligned();
-                let (count, first) = (bits.count_ones() as usize, 16 * word as u16);
-                for i in 0..4 {
-                    to.add(i).write(first + ELEMENTS[bits.trailing_zeros() as usize & 63]);
-                    bits &= bits.wrapping_sub(1);
-                }
-                let mut i = 4;
-                while bits != 0 {
-                    to.add(i).write(first + ELEMENTS[bits.trailing_zeros() as usize & 63]);
-                    bits &= bits - 1;
-                    i += 1;
-                }
-                to = to.add(count);
+                let bits = words.add(word as usize).read_unaligned();
+                V::numbers_of_bits(bits, &ELEMENTS, 16 * word as u16, to);
+                to = to.add(bits.count_ones() as usize);
             }
             self.count = to.offset_from(self.elements.as_ptr()) as usize;
         }

@@ -73,6 +73,9 @@ pub(super) trait Vector: Copy {
     /// The way back.
     unsafe fn out_of_order(self) -> Self;
 
+    /// Writes `first` and the number in `table` of every bit that is set, in the order of bits: as many as there are, and up to 32 more that mean nothing.
+    unsafe fn numbers_of_bits(bits: u64, table: &[u16; 64], first: u16, to: *mut u16);
+
     /// Each byte (below 16) replaced by that byte of `table`, which is 16 bytes everywhere.
     unsafe fn look_up_16(self, table: Self) -> Self;
     /// A table for [`Vector::look_up`].
