@@ -14,6 +14,7 @@ use crate::{
 use rayon::prelude::*;
 use splitzip_kernels::scheme::encode_table;
 use splitzip_kernels::tile::TAIL_BYTES;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -112,7 +113,8 @@ struct Pieces {
     stride: u64,
     /// For each piece: the words so far, and two words that nobody asks for.
     orders: Memory,
-    parts: Memory,
+    /// Not cleared, which would take as long as a quarter of encoding: all that is read of it is written before.
+    parts: Vec<MaybeUninit<u128>>,
 }
 
 impl Pieces {
@@ -122,16 +124,14 @@ impl Pieces {
     fn new(steps: &Steps<'_>) -> Result<Pieces> {
         let (tensor, count) = (steps.tensor(), steps.tensor().chunks.div_ceil(PIECE));
         let stride = PIECE * steps::most_words(tensor) * 4;
-        Ok(Pieces {
-            count,
-            stride,
-            orders: Memory::new(count * Pieces::ORDER)?,
-            parts: Memory::new(count * stride)?,
-        })
+        let mut parts = Vec::new();
+        let room = parts.try_reserve_exact(words_of(count * stride)?);
+        room.map_err(|_| Error::Io(std::io::ErrorKind::OutOfMemory.into()))?;
+        Ok(Pieces { count, stride, orders: Memory::new(count * Pieces::ORDER)?, parts })
     }
 
     fn encode(mut self, steps: &Steps<'_>) -> Result<()> {
-        let (tensor, orders, parts) = (steps.tensor(), self.orders.address(), self.parts.address());
+        let (tensor, orders, parts) = (steps.tensor(), self.orders.address(), self.parts.as_mut_ptr() as u64);
         let programs = tensor.groups * GROUP;
         (0..self.count).into_par_iter().try_for_each(|piece| {
             let (order, parts) = (orders + piece * Pieces::ORDER, parts + piece * self.stride);
@@ -175,14 +175,18 @@ fn pieces(count: u64, piece: u64, work: impl Fn(Range<u64>) + Sync) {
     (0..count.div_ceil(piece)).into_par_iter().for_each(|i| work(i * piece..count.min((i + 1) * piece)));
 }
 
+/// Words of 16 bytes that so many bytes take.
+fn words_of(bytes: u64) -> Result<usize> {
+    usize::try_from(bytes.div_ceil(16))
+        .map_err(|_| Error::TooLarge { what: "the workspace", bits: usize::BITS })
+}
+
 /// Zeroed memory, aligned for the kernels. (`vec![0; n]` takes untouched pages from the system, so that slots nobody writes cost nothing.)
 struct Memory(Vec<u128>);
 
 impl Memory {
     fn new(bytes: u64) -> Result<Memory> {
-        let words = usize::try_from(bytes.div_ceil(16))
-            .map_err(|_| Error::TooLarge { what: "the workspace", bits: usize::BITS })?;
-        Ok(Memory(vec![0; words]))
+        Ok(Memory(vec![0; words_of(bytes)?]))
     }
 
     fn address(&mut self) -> u64 {
