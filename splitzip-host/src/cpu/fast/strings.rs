@@ -1,8 +1,8 @@
 //! Strings of bits: the codes of marked elements, moved together and apart by `pext` and `pdep`, 64 elements at a time.
 //!
 //! All planes of a level have the same mask, so the codes of each are first moved together from bit 0 on, with one count of bits and one set of
-//! shifts for all planes; then whole vectors are shifted to where the plane starts. (One running string over all planes, as in the study, counts
-//! and shifts for each plane again: 1.5 times the instructions, and each waits for the one before it.)
+//! shifts for all planes; then whole vectors are shifted to where the plane starts. (One running string over all planes counts
+//! and shifts for each plane again, and each word of it waits for the one before.)
 
 use super::planes::Plane;
 use super::vector::Vector;
