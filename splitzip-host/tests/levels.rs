@@ -229,7 +229,11 @@ fn nothing_outside_is_touched() {
             assert!(output.bytes() == case.inputs[0] && output.is_clean(), "{}", case.name);
         }
     }
-    assert!(close * 2 > members().len() as u32, "only {close} members have a part that is nearly raw");
+    let all = std::env::var_os("SPLITZIP_MEMBERS").is_none();
+    assert!(
+        close * 2 > members().len() as u32 || !all,
+        "only {close} members have a part that is nearly raw"
+    );
     ran("nothing_outside_is_touched");
 }
 
