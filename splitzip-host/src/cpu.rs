@@ -1,7 +1,7 @@
 //! The CPU executor: the kernels through the host backend of the tile language, chunks shared out by rayon.
 //!
 //! It is the product where there is no GPU. One binary holds the kernels for the plain target, AVX2 and AVX-512, and picks one
-//! when it runs. Frames are the same bytes with any number of threads: chunks are coded in any order, and placed by the same second
+//! when it runs; on x86-64 whole chunks have fast paths of their own (`cpu/fast/`). Frames are the same bytes with any number of threads: chunks are coded in any order, and placed by the same second
 //! step as on a GPU.
 
 use crate::format::{Layout, RECORD_BYTES, unpack, write};
@@ -14,8 +14,16 @@ use crate::{
 use rayon::prelude::*;
 use splitzip_kernels::scheme::encode_table;
 use splitzip_kernels::tile::TAIL_BYTES;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
+
+#[cfg(target_arch = "x86_64")]
+mod fast;
+#[cfg(target_arch = "x86_64")]
+use fast::{computes_bases, decode as decode_run, encode as encode_run};
+#[cfg(not(target_arch = "x86_64"))]
+use shared::{computes_bases, decode as decode_run, encode as encode_run};
 
 /// Chunks that a thread takes at once: 512 KiB of bf16, so that order and waiting cost little and small tensors still spread.
 const PIECE: u64 = 256;
@@ -70,7 +78,7 @@ impl Cpu {
 
     fn encode_coded(&self, steps: Steps<'_>) -> Result<()> {
         let tensor = steps.tensor();
-        if tensor.bases == Bases::Channel {
+        if tensor.bases == Bases::Channel && !computes_bases(&steps) {
             let bases = steps.bases()?;
             bases.check()?;
             // SAFETY: as below.
@@ -80,8 +88,9 @@ impl Cpu {
         let whole = steps.encode(steps.placing())?;
         whole.check()?;
         if rayon::current_num_threads() == 1 || tensor.chunks <= PIECE {
+            let frame_end = steps.frame + steps.layout.max_frame_bytes;
             // SAFETY: checked; the frame, the workspace and the input are as long as the layout says; the order is zero.
-            unsafe { whole.run(0..tensor.groups * GROUP) };
+            unsafe { encode_run(&steps, steps.placing(), frame_end, &*whole, 0..tensor.groups * GROUP) };
             return Ok(());
         }
         Pieces::new(&steps)?.encode(&steps)
@@ -104,7 +113,8 @@ struct Pieces {
     stride: u64,
     /// For each piece: the words so far, and two words that nobody asks for.
     orders: Memory,
-    parts: Memory,
+    /// Not cleared, which would take as long as a quarter of encoding: all that is read of it is written before.
+    parts: Vec<MaybeUninit<u128>>,
 }
 
 impl Pieces {
@@ -114,22 +124,23 @@ impl Pieces {
     fn new(steps: &Steps<'_>) -> Result<Pieces> {
         let (tensor, count) = (steps.tensor(), steps.tensor().chunks.div_ceil(PIECE));
         let stride = PIECE * steps::most_words(tensor) * 4;
-        Ok(Pieces {
-            count,
-            stride,
-            orders: Memory::new(count * Pieces::ORDER)?,
-            parts: Memory::new(count * stride)?,
-        })
+        let mut parts = Vec::new();
+        let room = parts.try_reserve_exact(words_of(count * stride)?);
+        room.map_err(|_| Error::Io(std::io::ErrorKind::OutOfMemory.into()))?;
+        Ok(Pieces { count, stride, orders: Memory::new(count * Pieces::ORDER)?, parts })
     }
 
     fn encode(mut self, steps: &Steps<'_>) -> Result<()> {
-        let (tensor, orders, parts) = (steps.tensor(), self.orders.address(), self.parts.address());
+        let (tensor, orders, parts) = (steps.tensor(), self.orders.address(), self.parts.as_mut_ptr() as u64);
         let programs = tensor.groups * GROUP;
         (0..self.count).into_par_iter().try_for_each(|piece| {
             let (order, parts) = (orders + piece * Pieces::ORDER, parts + piece * self.stride);
             let to = Placing { order, parts, start: order + 16, end: order + 24, ..steps.placing() };
             // SAFETY: the tensor was checked; the piece has an order and a place for parts of its own; chunks are disjoint.
-            unsafe { steps.encode(to)?.run(piece * PIECE..programs.min((piece + 1) * PIECE)) };
+            unsafe {
+                let range = piece * PIECE..programs.min((piece + 1) * PIECE);
+                encode_run(steps, to, parts + self.stride, &*steps.encode(to)?, range);
+            }
             Ok::<_, Error>(())
         })?;
         let words: Vec<u64> =
@@ -164,14 +175,18 @@ fn pieces(count: u64, piece: u64, work: impl Fn(Range<u64>) + Sync) {
     (0..count.div_ceil(piece)).into_par_iter().for_each(|i| work(i * piece..count.min((i + 1) * piece)));
 }
 
+/// Words of 16 bytes that so many bytes take.
+fn words_of(bytes: u64) -> Result<usize> {
+    usize::try_from(bytes.div_ceil(16))
+        .map_err(|_| Error::TooLarge { what: "the workspace", bits: usize::BITS })
+}
+
 /// Zeroed memory, aligned for the kernels. (`vec![0; n]` takes untouched pages from the system, so that slots nobody writes cost nothing.)
 struct Memory(Vec<u128>);
 
 impl Memory {
     fn new(bytes: u64) -> Result<Memory> {
-        let words = usize::try_from(bytes.div_ceil(16))
-            .map_err(|_| Error::TooLarge { what: "the workspace", bits: usize::BITS })?;
-        Ok(Memory(vec![0; words]))
+        Ok(Memory(vec![0; words_of(bytes)?]))
     }
 
     fn address(&mut self) -> u64 {
@@ -379,7 +394,7 @@ impl Cpu {
         decode.check()?;
         // SAFETY: the frame was checked against its layout; only chunks of the range are run, and they lie in the output.
         pieces(chunks.end - chunks.start, PIECE, |piece| unsafe {
-            decode.run(chunks.start + piece.start..chunks.start + piece.end)
+            decode_run(&steps, frame.words(), &*decode, chunks.start + piece.start..chunks.start + piece.end)
         });
         if status[0] == 0 {
             return Ok(());
@@ -436,6 +451,31 @@ fn count(dtype: Dtype, bytes: &[u8]) -> Result<Vec<u64>> {
     // SAFETY: checked; all memory outlives the run.
     unsafe { step.run(0..1) };
     Ok(counts)
+}
+
+/// Where there are no fast paths: the kernels as they are.
+#[cfg(not(target_arch = "x86_64"))]
+mod shared {
+    use crate::steps::{Placing, Step, Steps};
+    use std::ops::Range;
+
+    pub(super) fn computes_bases(_: &Steps<'_>) -> bool {
+        false
+    }
+
+    /// # Safety
+    /// As `step.run`.
+    pub(super) unsafe fn encode(_: &Steps<'_>, _: Placing, _: u64, step: &dyn Step, programs: Range<u64>) {
+        // SAFETY: by contract.
+        unsafe { step.run(programs) }
+    }
+
+    /// # Safety
+    /// As `step.run`.
+    pub(super) unsafe fn decode(_: &Steps<'_>, _: u64, step: &dyn Step, chunks: Range<u64>) {
+        // SAFETY: by contract.
+        unsafe { step.run(chunks) }
+    }
 }
 
 /// Calls `work` with a frame whose planes are at fixed offsets: this one, or an unpacked copy if it leaves chunks out.

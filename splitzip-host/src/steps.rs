@@ -416,7 +416,7 @@ impl<'l> Steps<'l> {
     }
 
     /// Address and bytes of the packed residuals, of the bit planes of residuals, of the codes; 0 bytes for what the dtype does not have.
-    fn planes(&self) -> [(u64, u64); 3] {
+    pub fn planes(&self) -> [(u64, u64); 3] {
         let tensor = self.tensor();
         let mut planes = [(self.frame, 0); 3];
         for plane in tensor.residuals() {
