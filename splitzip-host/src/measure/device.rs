@@ -26,7 +26,9 @@ const SPARE_BYTES: u64 = 256 << 20;
 /// Measures what is queued on a stream of its own.
 pub struct Timer {
     stream: Arc<CudaStream>,
-    /// Made before anything is measured: making one takes the host as long as queueing a kernel.
+    /// Around a number of calls.
+    whole: (CudaEvent, CudaEvent),
+    /// Around each call. Made before anything is measured: making one takes the host as long as queueing a kernel.
     events: Vec<(CudaEvent, CudaEvent)>,
 }
 
@@ -37,7 +39,8 @@ impl Timer {
     /// [`Error::Device`].
     pub fn new(cuda: &Cuda) -> Result<Timer> {
         let stream = cuda.context().new_stream().map_err(driver_error("making a stream"))?;
-        Ok(Timer { stream, events: Vec::new() })
+        let whole = (event(&stream)?, event(&stream)?);
+        Ok(Timer { stream, whole, events: Vec::new() })
     }
 
     /// The stream on which calls have to queue their work.
@@ -64,7 +67,9 @@ impl Timer {
             call()?;
         }
         let runs = effort.runs_of(seconds);
-        self.make_events(runs as usize)?;
+        while self.events.len() < runs as usize {
+            self.events.push((event(&self.stream)?, event(&self.stream)?));
+        }
         let failed = driver_error("recording an event");
         for (start, end) in &self.events[..runs as usize] {
             start.record(&self.stream).map_err(&failed)?;
@@ -129,10 +134,9 @@ impl Timer {
     ///
     /// # Errors
     /// As [`Timer::events`].
-    pub fn total(&mut self, calls: u64, call: &dyn Fn() -> Result<()>) -> Result<Duration> {
-        self.make_events(1)?;
+    pub fn total(&self, calls: u64, call: &dyn Fn() -> Result<()>) -> Result<Duration> {
         let failed = driver_error("recording an event");
-        let (start, end) = &self.events[0];
+        let (start, end) = &self.whole;
         start.record(&self.stream).map_err(&failed)?;
         for _ in 0..calls {
             call()?;
@@ -140,18 +144,12 @@ impl Timer {
         end.record(&self.stream).map_err(&failed)?;
         Ok(Duration::from_secs_f64(elapsed(start, end)?.max(0.0)))
     }
+}
 
-    fn make_events(&mut self, pairs: usize) -> Result<()> {
-        let context = self.stream.context();
-        let event = || {
-            let flags = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
-            context.new_event(flags).map_err(driver_error("making an event"))
-        };
-        while self.events.len() < pairs {
-            self.events.push((event()?, event()?));
-        }
-        Ok(())
-    }
+/// An event that takes the time.
+fn event(stream: &CudaStream) -> Result<CudaEvent> {
+    let flags = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
+    stream.context().new_event(flags).map_err(driver_error("making an event"))
 }
 
 /// Seconds between two events.
@@ -235,12 +233,7 @@ impl DeviceSubject {
     }
 
     /// Reads device memory piece by piece.
-    fn read(
-        &mut self,
-        from: Part,
-        bytes: u64,
-        use_piece: &mut dyn FnMut(&[u8], &[u8], u64) -> Result<()>,
-    ) -> Result<()> {
+    fn read(&mut self, from: Part, bytes: u64, use_piece: UsePiece<'_>) -> Result<()> {
         self.timer.wait()?;
         self.cuda.bind()?;
         let address = match from {
@@ -316,6 +309,9 @@ impl DeviceSubject {
         }
     }
 }
+
+/// Takes bytes of the device, the tile, and where the bytes start.
+type UsePiece<'u> = &'u mut dyn FnMut(&[u8], &[u8], u64) -> Result<()>;
 
 #[derive(Clone, Copy)]
 enum Part {
@@ -401,16 +397,18 @@ impl Subject for DeviceSubject {
     }
 
     fn check_room(&self, spec: &FrameSpec) -> Result<()> {
-        let layout = spec.layout()?;
-        let (raw, mut needed) = (one_tensor(spec)?, layout.max_frame_bytes);
-        needed += raw + self.cuda.plan_encode(spec, &[])?.workspace_bytes() + SPARE_BYTES;
-        needed += raw.saturating_sub(self.input.bytes());
-        let free = self.room()?;
-        if needed <= free {
-            return Ok(());
-        }
-        let device = format!("cuda:{}", self.cuda.info().ordinal);
-        Err(Error::DeviceMemory { device, what: format!("measuring {raw} bytes"), needed, free })
+        let (raw, frame, free) = (one_tensor(spec)?, spec.layout()?.max_frame_bytes, self.room()?);
+        let check = |workspace: u64| {
+            let parts = [raw, frame, workspace, raw.saturating_sub(self.input.bytes()), SPARE_BYTES];
+            let needed = parts.iter().fold(0u64, |sum, &part| sum.saturating_add(part));
+            if needed <= free {
+                return Ok(());
+            }
+            let device = format!("cuda:{}", self.cuda.info().ordinal);
+            Err(Error::DeviceMemory { device, what: format!("measuring {raw} bytes"), needed, free })
+        };
+        check(0)?;
+        check(self.cuda.plan_encode(spec, &[])?.workspace_bytes())
     }
 
     fn measure(&mut self, spec: &FrameSpec, codebook: CodebookChoice, effort: &Effort) -> Result<Measured> {
@@ -421,7 +419,12 @@ impl Subject for DeviceSubject {
         self.prepare(encode, decode, raw_bytes)?;
         // The host has to know how long the frame is before it can be decoded.
         self.calls(encode, decode, 0).encode()?;
-        let frame_bytes = encode.layout().dense_bytes + 4 * self.words(encode)?;
+        let words = self.words(encode)?;
+        let frame_bytes = encode.layout().dense_bytes.saturating_add(words.saturating_mul(4));
+        if frame_bytes > encode.max_frame_bytes() {
+            let reason = format!("the device counted {words} words, which cannot be");
+            return Err(Error::Device { what: "encoding".to_owned(), reason });
+        }
         let calls = self.calls(encode, decode, frame_bytes);
         let (copy, encodes, decodes) = (|| calls.copy(raw_bytes), || calls.encode(), || calls.decode());
         let timer = &mut self.timer;

@@ -97,8 +97,18 @@ impl Subject for HostSubject {
         Ok(())
     }
 
+    /// Only Linux says what is free; elsewhere every size has room.
     fn check_room(&self, spec: &FrameSpec) -> Result<()> {
-        spec.layout().map(drop)
+        let frame = spec.layout()?.max_frame_bytes;
+        // Several threads code into a scratch that is as long as the frame.
+        let needed = 2 * one_tensor(spec)? + 2 * frame;
+        let held = [&self.input, &self.frame, &self.back].map(|buffer| buffer.capacity() as u64);
+        match free_memory() {
+            Some(free) if needed > free + held.iter().sum::<u64>() => {
+                Err(Error::HostMemory { bytes: needed })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn measure(&mut self, spec: &FrameSpec, codebook: CodebookChoice, effort: &Effort) -> Result<Measured> {
@@ -139,6 +149,13 @@ impl Subject for HostSubject {
             compared_with: expected.map(|(name, _)| name),
         })
     }
+}
+
+/// Bytes that the system could give without taking any from others.
+fn free_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// Makes a buffer at least so long.
@@ -192,6 +209,15 @@ mod tests {
                 FrameSpec { tensors: [spec(1 << 10).tensors, spec(1 << 10).tensors].concat(), ..spec(0) };
             assert!(matches!(subject.measure(&two, CodebookChoice::Auto, &EFFORT), Err(Error::Count { .. })));
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn more_than_there_is_has_no_room() {
+        let subject = HostSubject::new(Box::new(Cpu::new()), 1).unwrap();
+        subject.check_room(&spec(1 << 20)).unwrap();
+        let error = subject.check_room(&spec(1 << 46)).unwrap_err();
+        assert!(matches!(error, Error::HostMemory { bytes } if bytes > 1 << 47), "{error}");
     }
 
     /// An executor with a fault: a bit of what it decodes, or of the frame.
