@@ -1,9 +1,10 @@
 //! What can be typed.
 
+use crate::commands::bench::{CodebookKind, Kind, Placement, Size};
 use crate::device::DeviceChoice;
 use clap::{Args, Parser, Subcommand};
 use splitzip_host::file::Options;
-use splitzip_host::{BasesChoice, Dtype, Scheme, SchemeChoice};
+use splitzip_host::{Bases, BasesChoice, Dtype, Scheme, SchemeChoice};
 use std::path::PathBuf;
 
 /// Lossless compression of LLM KV caches.
@@ -32,6 +33,8 @@ pub enum Command {
     Calibrate(Calibrate),
     /// List what can encode and decode here.
     Devices(Devices),
+    /// Measure encoding and decoding beside a copy of the same bytes.
+    Bench(Bench),
 }
 
 #[derive(Debug, Args)]
@@ -125,6 +128,67 @@ pub struct Devices {
     pub json: JsonArguments,
 }
 
+/// Every list is separated by commas, and rows are measured for all that its members can be combined to.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// What is measured: auto, cpu or cuda:N.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "cpu")]
+    pub device: Vec<DeviceChoice>,
+    /// Measure the tensors of this safetensors file, one behind the other, again and again up to each size.
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// Measure generated data: histogram (exponents of a real KV cache in random order, random signs and mantissas), random5 (5 %
+    /// of all exponents replaced by random ones), half-zeros (half of every chunk), zeros or incompressible; random5 and half-zeros change the
+    /// tensors of --data if there is any [default: histogram, or what --data says].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', hide_possible_values = true)]
+    pub generate: Vec<Kind>,
+    /// Raw bytes of the tensors, as in 64KiB,1MiB,2GiB [default: 64 KiB to 2 GiB on a GPU as far as its memory goes, to 256 MiB on a CPU].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub sizes: Vec<Size>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = coded, help = schemes_help())]
+    pub schemes: Vec<Scheme>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help = bases_list_help())]
+    pub bases: Vec<Bases>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = float, help = dtypes_help())]
+    pub dtypes: Vec<Dtype>,
+    /// Order of the variable parts of a frame: canonical (the same bytes on every device) or arrival (as they are finished).
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "canonical",
+        hide_possible_values = true
+    )]
+    pub placement: Vec<Placement>,
+    /// Codebooks of w4: auto (of a sample, found while encoding) or calibrated (of all the data, found before).
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "calibrated",
+        hide_possible_values = true
+    )]
+    pub codebook: Vec<CodebookKind>,
+    /// Threads of the cpu [default: one a core].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Vec<u16>,
+    /// The most runs of everything that is measured; long ones are run less often, but 5 times at least.
+    #[arg(long, value_name = "N", default_value = "30", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub runs: u32,
+    /// On the cpu, measure zstd (level 1) and lz4 behind byte planes as well.
+    #[arg(long)]
+    pub peers: bool,
+    /// The rows of docs/performance.md: every scheme in both orders at all sizes, then other data and other dtypes at the
+    /// largest one. Only --device, --data, --sizes, --threads and --runs go with it [default sizes: 1 MiB to 512 MiB].
+    #[arg(long, conflicts_with_all = ["generate", "schemes", "bases", "dtypes", "placement", "codebook", "peers"])]
+    pub record: bool,
+    /// Write a table in Markdown.
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
+    #[command(flatten)]
+    pub json: JsonArguments,
+}
+
 #[derive(Debug, Args)]
 pub struct CodingArguments {
     #[arg(long, help = scheme_help())]
@@ -182,6 +246,26 @@ fn bases_help() -> String {
     )
 }
 
+fn schemes_help() -> String {
+    let names = listed(Scheme::coded().map(Scheme::name), "or");
+    format!("How exponents are coded: {names} [default: all that the dtype can have]")
+}
+
+fn bases_list_help() -> String {
+    let names = listed(Scheme::coded().filter(|scheme| scheme.has_window()).map(Scheme::name), "and");
+    format!(
+        "Whose mean places the window of {names}: chunk or channel; others have none of it [default: both]"
+    )
+}
+
+fn dtypes_help() -> String {
+    let names = listed(Dtype::floats().map(Dtype::name), "or");
+    format!(
+        "Dtypes of the elements: {names}. What --data does not have is made of its bf16 tensors, each scaled so that its largest number fits \
+         [default: bf16, or those that --data has]"
+    )
+}
+
 fn dtype_help() -> String {
     let of = |bytes| listed(Dtype::floats().filter(|dtype| dtype.bytes() == bytes).map(Dtype::name), "or");
     format!(
@@ -197,6 +281,15 @@ fn float(text: &str) -> Result<Dtype, String> {
     found.ok_or_else(|| {
         let names = Dtype::floats().map(Dtype::name).collect::<Vec<_>>().join(", ");
         format!("there is no float format {text:?}; it must be one of {names}")
+    })
+}
+
+/// A scheme that codes something: a copy is measured anyway.
+fn coded(text: &str) -> Result<Scheme, String> {
+    let found = Scheme::coded().find(|scheme| scheme.name() == text);
+    found.ok_or_else(|| {
+        let names = Scheme::coded().map(Scheme::name).collect::<Vec<_>>().join(", ");
+        format!("there is no scheme {text:?} to measure; it must be one of {names}")
     })
 }
 

@@ -67,14 +67,19 @@ pub fn choose(
             Err(error) => tracing::warn!("the GPU is not used: {error}"),
         }
     }
-    let executor = open(choice, threads).map_err(|error| match (choice, error) {
+    let executor = open(choice, threads).map_err(|error| unavailable(choice, error))?;
+    tracing::info!("device: {}", executor.name());
+    Ok(executor)
+}
+
+/// Says how to go on without a GPU that was asked for.
+pub fn unavailable(choice: DeviceChoice, error: Error) -> Failure {
+    match (choice, error) {
         (DeviceChoice::Cuda(ordinal), Error::CudaUnavailable { reason }) => {
             Failure::Failed(format!("cuda:{ordinal} is not available: {reason}; use --device cpu or auto"))
         }
         (_, error) => Failure::Failed(error.to_string()),
-    })?;
-    tracing::info!("device: {}", executor.name());
-    Ok(executor)
+    }
 }
 
 /// The executor for work with this scheme, or an error that lists the schemes it has.

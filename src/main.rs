@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         Command::Inspect(arguments) => commands::inspect::run(&arguments),
         Command::Calibrate(arguments) => commands::calibrate::run(&arguments),
         Command::Devices(arguments) => commands::devices::run(&arguments),
+        Command::Bench(arguments) => commands::bench::run(&arguments),
     };
     match result {
         Ok(()) | Err(Failure::NobodyReads) => ExitCode::SUCCESS,

@@ -53,6 +53,17 @@ impl Table {
         }
         out
     }
+    /// The same in Markdown.
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| {
+            let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        let marks = (0..self.rows[0].len()).map(|column| if column < self.left { "---" } else { "---:" });
+        let marks: Vec<String> = marks.map(str::to_owned).collect();
+        let titles = line(&self.rows[0]) + &line(&marks);
+        self.rows[1..].iter().fold(titles, |out, row| out + &line(row))
+    }
 }
 
 /// What may stand in a cell: names come from files, so control characters are written out, and what is long is cut in the middle.

@@ -14,7 +14,7 @@ fn help(arguments: &[&str]) -> String {
 
 #[test]
 fn help_texts() {
-    let commands = ["compress", "decompress", "verify", "inspect", "calibrate", "devices"];
+    let commands = ["compress", "decompress", "verify", "inspect", "calibrate", "devices", "bench"];
     let mut text = help(&[]);
     for name in commands {
         text += &format!("\n$ splitzip {name} --help\n{}", help(&[name]));

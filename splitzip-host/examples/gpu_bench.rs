@@ -1,5 +1,7 @@
 //! Measures the kernels of a GPU, with the device copy of the same run beside them. Prints one line of JSON a row.
 //!
+//! `splitzip bench --device cuda:0 --record` measures the same and more. This stays as long as `docs/gpu/bench-h200.jsonl`, which it wrote, is the record.
+//!
 //! Usage: `gpu_bench KV.safetensors [ordinal [MiB [scheme [bases [arrival]]]]]`; the first two run everything, more of them one row (for a profiler). Times are device events, medians; throughput is raw bytes per second; `share`
 //! is what the codec moves (raw and frame) over what the copy moves (read and written).
 

@@ -84,14 +84,14 @@ fn main() -> Result<ExitCode, Failure> {
             start.elapsed().as_secs_f64()
         );
     }
-    let (info, (driver, cuda_version)) = (cuda.info(), driver());
+    let (info, version) = (cuda.info(), splitzip_host::cuda::driver_version()?);
     let record = json!({
         "date": date(),
         "commit": arguments.commit,
         "device": info.name,
         "compute_capability": format!("{}.{}", info.compute_capability.0, info.compute_capability.1),
-        "driver": driver,
-        "cuda": cuda_version,
+        "driver": version.driver,
+        "cuda": version.cuda,
         "target": cuda.target(),
         "entries": record::ptx_hashes(cuda.target()),
         "members": runs,
@@ -166,18 +166,6 @@ fn file(
         "raw_bytes": inputs.iter().map(|input| input.len()).sum::<usize>(),
         "frame_bytes": expected.len(),
     }))
-}
-
-/// The version of the driver, and the CUDA version that it brings.
-fn driver() -> (Option<String>, String) {
-    let text = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
-    let version =
-        |word: &&str| word.split('.').count() >= 2 && word.split('.').all(|part| part.parse::<u32>().is_ok());
-    let driver = text.split_whitespace().find(version).map(str::to_owned);
-    let mut cuda = 0;
-    // SAFETY: writes an int; the driver is there, a device was opened.
-    let _ = unsafe { cudarc::driver::sys::cuDriverGetVersion(&mut cuda) };
-    (driver, format!("{}.{}", cuda / 1000, cuda % 1000 / 10))
 }
 
 /// Today, by the Gregorian calendar (days to civil, H. Hinnant).

@@ -182,6 +182,34 @@ pub enum Error {
         /// What was missing.
         reason: String,
     },
+    /// Less free memory on a device than something needs.
+    #[error(
+        "{device} has {free} bytes of memory free, and {what} needs {needed}; use smaller sizes, or a device with more memory"
+    )]
+    DeviceMemory {
+        /// Which device: `cuda:0`.
+        device: String,
+        /// What is to be done.
+        what: String,
+        /// Bytes that it needs.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
+    /// Less free memory on the host than something needs.
+    #[error("the system does not give {bytes} bytes of memory; use smaller sizes")]
+    HostMemory {
+        /// Bytes that were asked for.
+        bytes: u64,
+    },
+    /// Bytes that are not what they must be: an executor with a fault.
+    #[error("{what}: byte {at} is not what it must be; no number of it means anything, please report this")]
+    Differs {
+        /// What was compared.
+        what: String,
+        /// The first byte that differs.
+        at: u64,
+    },
     /// Something that a device or its driver refused.
     #[error("{what}: {reason}")]
     Device {

@@ -33,6 +33,7 @@ mod error;
 mod executor;
 pub mod file;
 pub mod format;
+pub mod measure;
 pub mod reference;
 mod sample;
 mod scheme;

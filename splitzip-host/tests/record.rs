@@ -14,8 +14,8 @@ mod record;
 
 const AGAIN: &str = "record anew on a machine with a GPU: `cargo run --release -p splitzip-host --example gpu_record -- \
                      --commit $(git rev-parse HEAD) -o docs/gpu/h200.json KV.safetensors`, and with `--target sm_80 -o docs/gpu/h200-sm_80.json`";
-const BENCH_AGAIN: &str = "measure anew on a machine with a GPU: `cargo run --release -p splitzip-host --example gpu_bench -- \
-                           KV.safetensors > docs/gpu/bench-h200.jsonl`";
+const BENCH_AGAIN: &str = "measure anew on a machine with a GPU: `cargo run --release -- bench --device cuda:0 --record \
+                           --data KV.safetensors --json > docs/gpu/bench-h200.json`";
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/gpu").join(name)
@@ -81,7 +81,26 @@ fn the_records_are_of_what_ships() {
 #[test]
 fn measurements_are_of_what_ships() {
     // Not every checkout has measurements; a record of correctness it must have.
-    let Ok(text) = std::fs::read_to_string(path("bench-h200.jsonl")) else { return };
+    let name = "bench-h200.json";
+    if let Ok(text) = std::fs::read_to_string(path(name)) {
+        let record: Value = serde_json::from_str(&text).unwrap();
+        let devices = record["devices"].as_array().unwrap();
+        let gpu = devices.iter().find(|device| !device["target"].is_null());
+        check_entries(
+            name,
+            gpu.unwrap_or_else(|| panic!("docs/gpu/{name} has no GPU; {BENCH_AGAIN}")),
+            BENCH_AGAIN,
+        );
+        let rows = record["rows"].as_array().unwrap();
+        assert!(rows.len() > 100, "docs/gpu/{name} has {} rows only; {BENCH_AGAIN}", rows.len());
+        for row in rows {
+            assert_eq!(row["verified"], true, "docs/gpu/{name}: {row}");
+        }
+        return;
+    }
+    // The shape that `--example gpu_bench` writes.
+    let name = "bench-h200.jsonl";
+    let Ok(text) = std::fs::read_to_string(path(name)) else { return };
     let first: Value = serde_json::from_str(text.lines().next().unwrap_or_default()).unwrap();
-    check_entries("bench-h200.jsonl", &first, BENCH_AGAIN);
+    check_entries(name, &first, BENCH_AGAIN);
 }

@@ -44,17 +44,22 @@ fn main() -> ExitCode {
 /// A package outside of the workspace: what a stranger's kernels look like.
 const OWN_KERNELS: &str = "examples/own-kernels/Cargo.toml";
 
+/// Tests of what is no part of the default build.
+const PEERS: [&str; 9] =
+    ["test", "--package", "splitzip", "--features", "peers", "--bins", "--test", "bench", "peers"];
+
 /// The tests run even when the PTX differs, so that one run says everything.
 fn test() -> bool {
     let ptx = setup() && nvptx_builder(&["check", "--package", "splitzip-kernels"]);
     let tests = run(cargo(&["test", "--workspace", "--no-fail-fast"]).env("NVPTX_BUILDER_REQUIRE", "1"));
+    let peers = run(&mut cargo(&PEERS));
     let own = run(own_kernels(&["test", "--no-fail-fast"]).env("NVPTX_BUILDER_REQUIRE", "1"));
     if !ptx {
         eprintln!(
             "error: the PTX that ships is not what the kernels give (see above); `cargo xtask bless` accepts it"
         );
     }
-    ptx && tests && own && recipe::check()
+    ptx && tests && peers && own && recipe::check()
 }
 
 /// PTX first: the library embeds it, and a test compares it with the entries that exist.

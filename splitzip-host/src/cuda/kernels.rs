@@ -3,6 +3,7 @@
 use super::{StreamHandle, driver_error};
 use crate::{Error, Result};
 use cudarc::driver::{CudaContext, result, sys};
+use sha2::{Digest, Sha256};
 use splitzip_kernels::launch::Launch;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
@@ -17,6 +18,13 @@ pub struct Ptx {
     pub entry: &'static str,
     /// The text.
     pub text: &'static str,
+}
+
+impl Ptx {
+    /// SHA-256 of the text, in hexadecimal: which kernel it was that a record is of.
+    pub fn sha256(&self) -> String {
+        crate::file::hexadecimal(&Sha256::digest(self.text))
+    }
 }
 
 /// All PTX files that ship.

@@ -4,9 +4,11 @@
 //! [`Error::CudaUnavailable`], never a panic. [`Cuda`] is an [`Executor`] over host bytes, for files and tests; on device
 //! memory, [`EncodePlan`] and [`DecodePlan`] take foreign pointers and foreign streams and never wait for the device.
 
+mod driver;
 mod kernels;
 mod plan;
 
+pub use driver::{DriverVersion, driver_version};
 pub use kernels::{PTX, Ptx};
 pub use plan::{DecodePlan, EncodePlan};
 #[doc(hidden)]
@@ -24,7 +26,7 @@ use std::sync::Arc;
 pub struct StreamHandle(pub u64);
 
 impl StreamHandle {
-    fn raw(self) -> sys::CUstream {
+    pub(crate) fn raw(self) -> sys::CUstream {
         self.0 as usize as sys::CUstream
     }
 }
@@ -117,7 +119,7 @@ fn text(error: &DriverError) -> String {
     }
 }
 
-fn driver_error(what: &str) -> impl Fn(DriverError) -> Error + use<> {
+pub(crate) fn driver_error(what: &str) -> impl Fn(DriverError) -> Error + use<> {
     let what = what.to_owned();
     move |error| Error::Device { what: what.clone(), reason: text(&error) }
 }
