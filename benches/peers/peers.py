@@ -27,6 +27,12 @@ KINDS = ("cpu", "gpu")
 GPU_MIB = (2, 32, 512)
 
 
+def rounds(text: str) -> int:
+    if (number := int(text)) < 2:
+        raise argparse.ArgumentTypeError(f"{number} is too few for a median and its spread; give 2 or more")
+    return number
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -38,7 +44,7 @@ def arguments() -> argparse.Namespace:
     run.add_argument("--device", type=int, default=0, metavar="N", help="which GPU (default: 0)")
     run.add_argument("--mib", type=lambda text: [int(size) for size in text.split(",")], metavar="N,N", help="sizes that tensors are "
                      "tiled to (default: GPU 2,32,512; CPU the file as it is)")
-    run.add_argument("--rounds", type=int, default=11, metavar="N", help="rounds on the CPU, after one to warm up (default: 11)")
+    run.add_argument("--rounds", type=rounds, default=11, metavar="N", help="rounds on the CPU, after one to warm up (default: 11)")
     run.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     run.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well, a line of JSON each")
     for command in (setup, run):
