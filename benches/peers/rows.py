@@ -1,0 +1,78 @@
+"""One row of the table, and the table: for people, as Markdown, and as JSON."""
+
+import statistics
+from dataclasses import asdict, dataclass
+
+COLUMNS = ["data", "MiB", "codec", "settings", "ratio", "encode GB/s", "share", "decode GB/s", "share", "bit for bit"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Throughput is raw bytes per second. A share is what the codec moves (raw and compressed bytes) over what a copy moves
+    (read and written) in the same run, on the device that is called `GPU 0` or `CPU`. `error` says why there are no numbers."""
+
+    device: str
+    data: str
+    dtype: str
+    raw_bytes: int
+    codec: str
+    settings: str
+    ratio: float | None = None
+    encode_seconds: float | None = None
+    decode_seconds: float | None = None
+    copy_seconds: float | None = None
+    verified: bool = False
+    error: str | None = None
+    # How far the timings lie apart: (75th percentile - 25th) / median, of encode and decode.
+    spread: tuple[float, float] | None = None
+
+    def speed(self, seconds: float | None) -> float | None:
+        return None if not seconds else self.raw_bytes / seconds / 1e9
+
+    def share(self, seconds: float | None) -> float | None:
+        if not seconds or not self.copy_seconds or not self.ratio:
+            return None
+        return (1 + 1 / self.ratio) / 2 * self.copy_seconds / seconds
+
+    def cells(self) -> list[str]:
+        text = lambda value, digits: "" if value is None else f"{value:.{digits}f}"  # noqa: E731
+        head = [self.data, text(self.raw_bytes / (1 << 20), 0), self.codec, self.settings]
+        if self.error:
+            return [*head, "", "", "", "", "", "error"]
+        numbers = [text(self.ratio, 4)]
+        for seconds in (self.encode_seconds, self.decode_seconds):
+            speed = self.speed(seconds)
+            numbers += [text(speed, 0 if self.device.startswith("GPU") else 2), text(self.share(seconds), 3)]
+        return [*head, *numbers, "yes" if self.verified else "NO"]
+
+    def record(self) -> dict:
+        return asdict(self) | {
+            "encode_GBps": self.speed(self.encode_seconds),
+            "encode_share": self.share(self.encode_seconds),
+            "decode_GBps": self.speed(self.decode_seconds),
+            "decode_share": self.share(self.decode_seconds),
+        }
+
+
+def spread(times: list[float]) -> float:
+    low, middle, high = statistics.quantiles(times, n=4)
+    return (high - low) / middle
+
+
+def table(rows: list[Row], markdown: bool) -> str:
+    lines = []
+    for device in dict.fromkeys(row.device for row in rows):
+        cells = [COLUMNS] + [row.cells() for row in rows if row.device == device]
+        if markdown:
+            cells = [[cell.replace("|", "\\|") for cell in line] for line in cells]
+        widths = [max(map(len, column)) for column in zip(*cells)]
+        numeric = lambda column: column == 1 or 4 <= column < len(COLUMNS) - 1  # noqa: E731
+        lines += [device, ""]
+        for number, line in enumerate(cells):
+            padded = [cell.rjust(width) if numeric(at) else cell.ljust(width) for at, (cell, width) in enumerate(zip(line, widths))]
+            lines.append("| " + " | ".join(padded) + " |" if markdown else "  ".join(padded).rstrip())
+            if number == 0:
+                rules = ["-" * (width - 1) + (":" if numeric(at) else "-") for at, width in enumerate(widths)]
+                lines.append("| " + " | ".join(rules) + " |" if markdown else "  ".join("-" * width for width in widths))
+        lines.append("")
+    return "\n".join(lines)
