@@ -16,7 +16,9 @@ use nvptx_builder::interpret::{BlockOrder, Module};
 use rayon::prelude::*;
 use splitzip_host::conformance::{self, Case, Content, Member};
 use splitzip_host::cuda::PTX;
+
 use splitzip_host::{Dtype, Executor, Flags, Frame, Reference};
+use splitzip_kernels::kernels::entries;
 use std::collections::BTreeSet;
 
 const TARGETS: [&str; 2] = ["sm_80", "sm_90"];
@@ -196,5 +198,9 @@ fn every_file_is_one_entry() {
         let module = Module::parse(ptx.text).unwrap_or_else(|error| panic!("{}: {error}", ptx.entry));
         assert_eq!(module.entries().collect::<Vec<_>>(), [ptx.entry]);
         assert_eq!(module.target(), ptx.target);
+        // Who launches knows the entry, not its text.
+        let entry = entries().find(|entry| entry.name == ptx.entry).unwrap();
+        let threads = format!(".reqntid {}, 1, 1", 32 * entry.warps);
+        assert!(ptx.text.contains(&threads), "{} {}: not {threads}", ptx.target, ptx.entry);
     }
 }

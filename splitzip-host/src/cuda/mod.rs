@@ -214,9 +214,13 @@ impl Cuda {
     pub fn upload(&self, bytes: &[u8]) -> Result<DeviceBytes> {
         let memory = self.allocate(bytes.len() as u64)?;
         if !bytes.is_empty() {
-            // SAFETY: as long as the slice.
-            unsafe { result::memcpy_htod_sync(memory.address, bytes) }
-                .map_err(driver_error("copying to the device"))?;
+            // SAFETY: as long as the slice. The driver returns when it has read the bytes, which is before they have arrived; streams that do not wait
+            // for the default one would start too early.
+            unsafe {
+                result::memcpy_htod_sync(memory.address, bytes)
+                    .and_then(|()| result::stream::synchronize(std::ptr::null_mut()))
+            }
+            .map_err(driver_error("copying to the device"))?;
         }
         Ok(memory)
     }

@@ -68,7 +68,9 @@ impl Gpu {
     /// Copies from the host.
     pub fn upload(&self, address: u64, bytes: &[u8]) -> Result<(), String> {
         // SAFETY: the callers have allocated so much there.
-        unsafe { result::memcpy_htod_sync(address, bytes) }.map_err(failed("copying to the device"))
+        unsafe { result::memcpy_htod_sync(address, bytes) }.map_err(failed("copying to the device"))?;
+        // The bytes are read when that returns; now they have arrived.
+        self.context.synchronize().map_err(failed("waiting for the device"))
     }
 
     /// Copies on the device.
