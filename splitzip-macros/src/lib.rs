@@ -50,7 +50,7 @@
 //!
 //! | key | value | |
 //! | --- | --- | --- |
-//! | `warps` | a number, 1 to 32 | warps of a block; each runs one program, or with a `Block` all of them run one |
+//! | `warps` | a `u32`, 1 to 32, may use `D` and `S` | warps of a block, the same for every target; each runs one program, or with a `Block` all of them run one |
 //! | `blocks` | a `u32`, 1 to 32, may use `D` and `S` | blocks that must fit on a multiprocessor; bounds the registers. `warps` x `blocks` is at most 64 |
 //! | `dtype` | a list of types | what `D: Dtype` stands for |
 //! | `scheme` | a list of types | what `S: Scheme` stands for |
