@@ -7,7 +7,7 @@ use std::path::Path;
 use syn::{FnArg, ImplItem, Item, Signature, Visibility};
 
 /// What one machine has and the other cannot have. Here: what blocks need that run at the same time (`tile/turn/block.rs`).
-const ONLY_GPU: [&str; 13] = [
+const ONLY_GPU: [&str; 16] = [
     "Program::on_gpu",
     "Block::on_gpu",
     "Program::rank",
@@ -17,7 +17,10 @@ const ONLY_GPU: [&str; 13] = [
     "Program::sync_block",
     "Program::arrive",
     "Program::wait",
+    "Shared::load128",
+    "pause",
     "take32",
+    "take64",
     "finish32",
     "load_shared64",
     "store_shared64",
