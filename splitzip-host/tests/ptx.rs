@@ -91,13 +91,7 @@ fn instruction_lines(text: &str) -> BTreeSet<u32> {
 /// Blocks and warps in orders that no device has, few of them alive at once: the same frames.
 #[test]
 fn any_order_of_blocks() {
-    let orders = [
-        (BlockOrder::Descending, 1),
-        (BlockOrder::Descending, 5),
-        (BlockOrder::Random(1), 2),
-        (BlockOrder::Random(2), 7),
-        (BlockOrder::Random(3), 64),
-    ];
+    let orders = [(BlockOrder::Descending, 5), (BlockOrder::Random(1), 2), (BlockOrder::Random(3), 64)];
     pairs().into_par_iter().for_each(|(target, member)| {
         let mixed = |shape: &[u64]| Case::new(member, Content::Mixed, shape, Flags::CHECKSUMS);
         // 9, 17 and 38 chunks, the last one of most short: several blocks and several groups.

@@ -44,31 +44,28 @@ fn main() -> ExitCode {
 /// A package outside of the workspace: what a stranger's kernels look like.
 const OWN_KERNELS: &str = "examples/own-kernels/Cargo.toml";
 
-/// Tests of what is no part of the default build.
-const PEERS: [&str; 9] =
-    ["test", "--package", "splitzip", "--features", "peers", "--bins", "--test", "bench", "peers"];
+/// With the peers of `splitzip bench`, which a plain build leaves out.
+const TESTS: [&str; 5] = ["test", "--workspace", "--features", "splitzip/peers", "--no-fail-fast"];
 
 /// The tests run even when the PTX differs, so that one run says everything.
 fn test() -> bool {
     let ptx = setup() && nvptx_builder(&["check", "--package", "splitzip-kernels"]);
-    let tests = run(cargo(&["test", "--workspace", "--no-fail-fast"]).env("NVPTX_BUILDER_REQUIRE", "1"));
-    let peers = run(&mut cargo(&PEERS));
+    let tests = run(cargo(&TESTS).env("NVPTX_BUILDER_REQUIRE", "1"));
     let own = run(own_kernels(&["test", "--no-fail-fast"]).env("NVPTX_BUILDER_REQUIRE", "1"));
     if !ptx {
         eprintln!(
             "error: the PTX that ships is not what the kernels give (see above); `cargo xtask bless` accepts it"
         );
     }
-    ptx && tests && peers && own && recipe::check()
+    ptx && tests && own && recipe::check()
 }
 
 /// PTX first: the library embeds it, and a test compares it with the entries that exist.
 fn bless() -> bool {
-    let tests = ["test", "--workspace", "--no-fail-fast"];
     setup()
         && nvptx_builder(&["bless", "--package", "splitzip-kernels"])
         && nvptx_builder(&["bless", "--manifest-path", OWN_KERNELS])
-        && run(cargo(&tests)
+        && run(cargo(&TESTS)
             .env("INSTA_UPDATE", "always")
             .env("TRYBUILD", "overwrite")
             .env("SPLITZIP_BLESS", "1")
