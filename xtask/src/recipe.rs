@@ -34,6 +34,15 @@ const RECIPES: [Recipe; 1] = [Recipe {
     entries: &["encode_bf16_w5", "decode_bf16_w5", "encode_bf16_w5channel", "decode_bf16_w5channel"],
 }];
 
+/// Applies every patch to a copy, and has it type-checked with its tests: what rots first, and half a minute where the whole takes three.
+pub fn apply() -> bool {
+    RECIPES.iter().all(|recipe| {
+        let open = report(recipe.name, open(recipe.name));
+        let mut check = cargo(&["check", "--package", "splitzip-host", "--tests"]);
+        open && run(check.current_dir(copy(recipe.name)).env("CARGO_TARGET_DIR", target()))
+    })
+}
+
 /// Applies every patch to a copy, builds and tests it.
 pub fn check() -> bool {
     RECIPES.iter().all(|recipe| {
