@@ -13,15 +13,10 @@ use splitzip_host::{Cpu, Dtype, Executor, Flags, Frame, FrameSpec, Scheme, Tenso
 use std::hint::black_box;
 use std::thread::available_parallelism;
 
-const BYTES: usize = 32 << 20;
-const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/smollm2_prose_160.safetensors");
+mod support;
+use support::tiled;
 
-/// The tensors of the fixture behind each other, again and again.
-fn tiled() -> Vec<u8> {
-    let file = std::fs::read(FIXTURE).unwrap_or_else(|error| panic!("{FIXTURE}: {error}"));
-    let header = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
-    file[8 + header..].iter().copied().cycle().take(BYTES).collect()
-}
+const BYTES: usize = 32 << 20;
 
 /// What the executor has for the dtype, of all schemes.
 fn specs(cpu: &Cpu) -> Vec<(Scheme, FrameSpec)> {
@@ -46,7 +41,7 @@ fn copy(group: &mut BenchmarkGroup<'_, WallTime>, raw: &[u8], threads: usize) {
 }
 
 fn codec(criterion: &mut Criterion) {
-    let raw = tiled();
+    let raw = tiled(BYTES);
     let all = available_parallelism().map_or(1, usize::from);
     let mut group = criterion.benchmark_group("bf16");
     group.throughput(Throughput::Bytes(raw.len() as u64)).sample_size(20);

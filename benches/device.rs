@@ -11,15 +11,10 @@ use splitzip_host::cuda::{Cuda, DecodePlan, DeviceBytes, EncodePlan};
 use splitzip_host::measure::Timer;
 use splitzip_host::{Bases, CodebookChoice, Dtype, Error, Flags, FrameSpec, Result, Scheme, TensorSpec};
 
-const BYTES: usize = 64 << 20;
-const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/smollm2_prose_160.safetensors");
+mod support;
+use support::tiled;
 
-/// The tensors of the fixture behind each other, again and again.
-fn tiled() -> Vec<u8> {
-    let file = std::fs::read(FIXTURE).unwrap_or_else(|error| panic!("{FIXTURE}: {error}"));
-    let header = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
-    file[8 + header..].iter().copied().cycle().take(BYTES).collect()
-}
+const BYTES: usize = 64 << 20;
 
 /// A plan in both directions, and all memory that it needs.
 struct Codec {
@@ -99,7 +94,7 @@ fn device(criterion: &mut Criterion) {
         }
         Err(error) => panic!("{error}"),
     };
-    let raw = tiled();
+    let raw = tiled(BYTES);
     let timer = Timer::new(&cuda).expect("a stream");
     let mut group = criterion.benchmark_group(format!("bf16, {}", cuda.info().name));
     group.throughput(Throughput::Bytes(BYTES as u64)).sample_size(20);
