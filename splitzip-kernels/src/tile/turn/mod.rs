@@ -88,6 +88,21 @@ impl Seats {
     }
 }
 
+#[cfg(target_arch = "nvptx64")]
+impl Seats {
+    /// The chunk of its group that a program of a block has in a round.
+    #[inline(always)]
+    pub(crate) fn seat(&self, rank: u32, round: u32) -> u32 {
+        round * self.programs + rank
+    }
+
+    /// Where a program puts its part of a round together, in the memory of a turn.
+    #[inline(always)]
+    pub(crate) fn part(&self, program: &Program, turn: u32, round: u32) -> Part {
+        Part::new(program, self.parts_at + (turn * self.rounds() + round) * Part::BYTES)
+    }
+}
+
 /// The turns of a program.
 pub trait Turns: Copy {
     /// The first group of this block. `start` says how many words are before this tensor.

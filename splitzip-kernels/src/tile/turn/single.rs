@@ -53,12 +53,12 @@ impl Turns for SingleTurn {
 
     #[inline(always)]
     fn chunk(&self, queue: Queue, tail: Tail) -> Chunk {
-        Chunk::at(self.group * GROUP + self.seat(self.round), queue.chunks(), tail)
+        Chunk::at(self.group * GROUP + self.seats.seat(self.rank, self.round), queue.chunks(), tail)
     }
 
     #[inline(always)]
     fn part(&self, program: &Program) -> Part {
-        self.part_of(program, self.round)
+        self.seats.part(program, 0, self.round)
     }
 
     /// After the last chunk, the first program asks for a place; it puts its part together meanwhile.
@@ -66,7 +66,7 @@ impl Turns for SingleTurn {
     fn count(&mut self, program: &Program, directory: Directory, entry: u32) {
         for lane in arch::lanes() {
             if lane == 0 {
-                self.block.at(ENTRIES + self.seat(self.round) * 4).store32(entry);
+                self.block.at(ENTRIES + self.seats.seat(self.rank, self.round) * 4).store32(entry);
             }
         }
         if self.round + 1 < self.seats.rounds() {
@@ -107,11 +107,11 @@ impl Turns for SingleTurn {
         let words = generate(|lane| words.at(lane) & ENTRY_WORDS);
         let mut round = 0;
         while round < self.seats.rounds() {
-            let seat = self.seat(round);
+            let seat = self.seats.seat(self.rank, round);
             let before = program.sum(&generate(|lane| if lane < seat { words.at(lane) } else { 0 }));
             let (own, to) = (program.pick(&words, seat), PartsOut(to as *mut u8).at(before as u64));
             // SAFETY: the frame has room for every part.
-            unsafe { self.part_of(program, round).copy_to(own, to) };
+            unsafe { self.seats.part(program, 0, round).copy_to(own, to) };
             round += 1;
         }
     }
@@ -144,17 +144,6 @@ impl Turns for SingleTurn {
 }
 
 impl SingleTurn {
-    /// The chunk of the group that this program has in a round.
-    #[inline(always)]
-    fn seat(&self, round: u32) -> u32 {
-        round * self.seats.programs + self.rank
-    }
-
-    #[inline(always)]
-    fn part_of(&self, program: &Program, round: u32) -> Part {
-        Part::new(program, self.seats.parts_at + round * Part::BYTES)
-    }
-
     /// The entries of the group, in 16 lanes.
     #[inline(always)]
     fn entries(&self) -> Tile<u32> {

@@ -87,12 +87,12 @@ impl Turns for StayingTurn {
 
     #[inline(always)]
     fn chunk(&self, queue: Queue, tail: Tail) -> Chunk {
-        Chunk::at(self.group * GROUP + self.seat(self.round), queue.chunks(), tail)
+        Chunk::at(self.group * GROUP + self.seats.seat(self.rank, self.round), queue.chunks(), tail)
     }
 
     #[inline(always)]
     fn part(&self, program: &Program) -> Part {
-        self.part_of(program, self.slot, self.round)
+        self.seats.part(program, self.slot, self.round)
     }
 
     #[inline(always)]
@@ -101,7 +101,7 @@ impl Turns for StayingTurn {
         if self.group < self.groups || self.earlier & 1 != 0 {
             for lane in arch::lanes() {
                 if lane == 0 {
-                    self.entry(self.seat(self.round)).store32(entry);
+                    self.entry(self.seats.seat(self.rank, self.round)).store32(entry);
                 }
             }
             if self.round + 1 == self.seats.rounds() {
@@ -126,9 +126,9 @@ impl Turns for StayingTurn {
             let group = PartsOut(((high as u64) << 32 | low as u64) as *mut u8);
             let mut round = 0;
             while round < self.seats.rounds() {
-                let [before, words] = self.place_of(oldest, self.seat(round)).load64();
+                let [before, words] = self.place_of(oldest, self.seats.seat(self.rank, round)).load64();
                 // SAFETY: the frame has room for every part.
-                unsafe { self.part_of(program, oldest, round).copy_to(words, group.at(before as u64)) };
+                unsafe { self.seats.part(program, oldest, round).copy_to(words, group.at(before as u64)) };
                 round += 1;
             }
             // The next parts are put together where these were.
@@ -189,17 +189,6 @@ impl StayingTurn {
     #[inline(always)]
     fn place_of(&self, slot: u32, rank: u32) -> Shared {
         self.block.at(PLACES + slot * 128 + rank * 8)
-    }
-
-    /// The chunk of its group that this program has in a round.
-    #[inline(always)]
-    fn seat(&self, round: u32) -> u32 {
-        round * self.seats.programs + self.rank
-    }
-
-    #[inline(always)]
-    fn part_of(&self, program: &Program, slot: u32, round: u32) -> Part {
-        Part::new(program, self.seats.parts_at + (slot * self.seats.rounds() + round) * Part::BYTES)
     }
 
     /// Counts every group of the block, and draws the ones to come: as late as can be, since whoever draws one holds up all later ones until it is counted.
