@@ -76,10 +76,11 @@ class Stream:
         self.target = back.view("|u1")
         self.encode_config = opened.compression_config(raw.size)
         self.decode_config = opened.decompression_config(self.encode_config)
-        self.encoded = None
+        # What goes to a buffer of ours has no size of its own, so what is decoded is an array that nvCOMP made.
+        self.encoded = opened.encode(self.source, compression_config=self.encode_config)
 
     def encode(self) -> None:
-        self.encoded = self.opened.encode(self.source, out=self.frame, compression_config=self.encode_config)
+        self.opened.encode(self.source, out=self.frame, compression_config=self.encode_config)
 
     def decode(self) -> None:
         self.opened.decode(self.encoded, out=self.target, decompression_config=self.decode_config)
@@ -103,7 +104,7 @@ class Batch(Stream):
         self.target = nvcomp.as_arrays(back.view("|u1"), list(offsets), sizes)
         self.encode_config = opened.compression_config(sizes)
         self.decode_config = opened.decompression_config(self.encode_config)
-        self.encoded = None
+        self.encoded = opened.encode(self.source, out=self.frame, compression_config=self.encode_config)
 
     def frame_bytes(self) -> int:
         sizes = self.encoded.buffer_sizes
@@ -132,7 +133,7 @@ def measure_size(device: Device, tensors: Tensors, size: int, progress: Callable
         progress(f"{tensors.name}, {size >> 20} MiB: {name['codec']}, {name['settings']}")
         try:
             yield Row(**head, **name, **measure_codec(device, codec, raw, back, host))
-        except (CudaError, RuntimeError, ValueError, TypeError) as error:  # in its own row, so that the others are measured
+        except (CudaError, AttributeError, RuntimeError, ValueError, TypeError) as error:  # in its own row, so that the others are measured
             yield Row(**head, **name, error=f"{type(error).__name__}: {error}")
 
 
