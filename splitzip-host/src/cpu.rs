@@ -79,7 +79,7 @@ impl Cpu {
     fn encode_coded(&self, steps: Steps<'_>) -> Result<()> {
         let tensor = steps.tensor();
         if tensor.bases == Bases::Channel && !computes_bases(&steps) {
-            let bases = steps.bases()?;
+            let bases = steps.bases(0)?;
             bases.check()?;
             // SAFETY: as below.
             pieces(tensor.groups, GROUP_PIECE, |groups| unsafe { bases.run(groups) });

@@ -3,7 +3,7 @@
 //! The CPU and the CUDA executor do the same things in the same order, on addresses of different machines. So the arguments
 //! of the kernels are made here, once; the executors only differ in how they run them.
 
-use crate::format::{DYNAMIC_BYTES, Layout, PlaneKind, RECORD_BYTES, TensorLayout};
+use crate::format::{CHUNK, DYNAMIC_BYTES, GROUP, Layout, PlaneKind, RECORD_BYTES, TensorLayout};
 use crate::workspace::{Workspace, order_at};
 use crate::{Bases, Dtype, Error, Result, Scheme};
 use splitzip_kernels::dtype;
@@ -13,13 +13,16 @@ use splitzip_kernels::launch::{
     Target,
 };
 use splitzip_kernels::scheme;
-use splitzip_kernels::tile::{ChannelBases, Nothing, Order, TAIL_BYTES, Table};
+use splitzip_kernels::tile::{ChannelBases, ChannelBasesOut, GroupSums, Nothing, Order, TAIL_BYTES, Table};
 use std::ops::Range;
 
 /// Bytes of the encoder's table of a codebook.
 pub(crate) const TABLE_BYTES: u64 = 256;
 /// Bytes of the counters of a histogram.
 pub(crate) const COUNTS_BYTES: u64 = 2048;
+
+/// Elements of a group.
+const GROUP_ELEMENTS: u64 = (CHUNK * GROUP) as u64;
 
 /// Arguments of some kernel, ready to be run or launched.
 pub(crate) trait Step: Sync {
@@ -113,7 +116,7 @@ step_of_member! {
         where [histogram::Arguments<'static, D>: Step];
     [D: dtype::Dtype] ChecksumStep, (D,), |of: (&Steps<'_>, u64, bool)| of.0.checksum_of::<D>(of.1, of.2),
         where [checksum::Arguments<'static, D>: Step];
-    [D: dtype::Dtype, S: scheme::Scheme] BasesStep, (D, S), |steps: &Steps<'_>| steps.bases_of::<D, S>(),
+    [D: dtype::Dtype, S: scheme::Scheme] BasesStep, (D, S), |of: (&Steps<'_>, u64)| of.0.bases_of::<D, S>(of.1),
         where [bases::Arguments<'static, D>: Step];
     [D: dtype::Dtype, S: scheme::Scheme] EncodeStep, (D, S), |of: (&Steps<'_>, Placing)| of.0.encode_of::<D, S>(of.1),
         where [S::Given: Given, encode::Arguments<'static, D, S>: Step];
@@ -150,6 +153,13 @@ impl Given for ChannelBases {
     fn host(steps: &Steps<'_>) -> Source<'static> {
         let tensor = steps.tensor();
         Steps::source(steps.frame + tensor.bases_at, tensor.groups * tensor.channels)
+    }
+}
+
+impl Given for ChannelBasesOut {
+    fn host(steps: &Steps<'_>) -> Target<'static> {
+        let tensor = steps.tensor();
+        Steps::target(steps.frame + tensor.bases_at, tensor.groups * tensor.channels)
     }
 }
 
@@ -286,22 +296,35 @@ impl<'l> Steps<'l> {
         }
     }
 
-    /// Computes the channel bases, into the frame.
-    pub fn bases(&self) -> Result<Box<dyn Step>> {
-        let (dtype, scheme) = self.names();
-        encode::on_member(dtype, &scheme, BasesStep(self)).ok_or_else(|| self.unsupported())
+    /// Groups, from the first one on, whose channel bases come from the launch that codes them. (Not on a CPU, where chunks are coded one after the
+    /// other.)
+    pub fn summed_groups(&self) -> u64 {
+        let tensor = self.tensor();
+        if GroupSums::takes(tensor.channels as u32) { tensor.elements / GROUP_ELEMENTS } else { 0 }
     }
 
-    fn bases_of<D: dtype::Dtype, S: scheme::Scheme>(&self) -> bases::Arguments<'static, D> {
+    /// Computes the channel bases of the groups from `first` on, into the frame.
+    pub fn bases(&self, first: u64) -> Result<Box<dyn Step>> {
+        let (dtype, scheme) = self.names();
+        encode::on_member(dtype, &scheme, BasesStep((self, first))).ok_or_else(|| self.unsupported())
+    }
+
+    /// A group starts with a row, if it is not the first one: [`GroupSums::takes`] no other numbers of channels.
+    fn bases_of<D: dtype::Dtype, S: scheme::Scheme>(&self, first: u64) -> bases::Arguments<'static, D> {
         let tensor = self.tensor();
         let [mean_value, values] = S::WINDOW;
+        let (elements, element_bytes) = (first * GROUP_ELEMENTS, tensor.dtype.bytes() as u64);
+        let (before, groups) = (elements * element_bytes, tensor.groups - first);
         bases::Arguments {
-            grid: Groups { elements: tensor.elements },
-            words: self.words(),
+            grid: Groups { elements: tensor.elements - elements },
+            words: Self::source(self.elements + before, tensor.bytes - before),
             channels: tensor.channels as u32,
             mean_value,
             values,
-            bases: Self::target(self.frame + tensor.bases_at, tensor.groups * tensor.channels),
+            bases: Self::target(
+                self.frame + tensor.bases_at + first * tensor.channels,
+                groups * tensor.channels,
+            ),
             tail: self.tail(),
         }
     }

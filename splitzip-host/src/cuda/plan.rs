@@ -201,7 +201,7 @@ impl EncodeWork {
             if steps.tensor().scheme != Scheme::Stored {
                 entries.push(steps.histogram(0, 0)?.entry());
                 entries.push(steps.pick().entry());
-                entries.push(steps.bases()?.entry());
+                entries.push(steps.bases(0)?.entry());
                 entries.push(steps.encode(steps.placing())?.entry());
             }
         }
@@ -394,8 +394,9 @@ impl EncodeWork {
             if tensor.elements == 0 {
                 return queue.copy(placing.end, placing.start, 8);
             }
-            if tensor.bases == Bases::Channel {
-                run(&*steps.bases()?)?;
+            let summed = steps.summed_groups();
+            if tensor.bases == Bases::Channel && summed != tensor.groups {
+                run(&*steps.bases(summed)?)?;
             }
             run(&*steps.encode(placing)?)?;
             if steps.wants_checksum() {

@@ -215,6 +215,18 @@ impl Program {
         self.own
     }
 
+    /// `value`: there is one lane after the other.
+    #[inline(always)]
+    pub fn uniform(&self, value: u32) -> u32 {
+        value
+    }
+
+    /// 0: there are registers enough.
+    #[inline(always)]
+    pub fn zero(&self) -> u32 {
+        0
+    }
+
     /// `value`; nothing moves loads here.
     #[inline(always)]
     pub fn after(&self, value: u32, _: &Lanes<u32>) -> u32 {
@@ -555,6 +567,14 @@ pub fn add_min_halves(a: u32, b: u32, limit: u32) -> u32 {
     let low = (a.wrapping_add(b) & 0xffff).min(limit & 0xffff);
     let high = ((a >> 16).wrapping_add(b >> 16) & 0xffff).min(limit >> 16);
     low | high << 16
+}
+
+/// Per half, as numbers with a sign: `a + b`, but no less than 0 and no more than `limit`.
+#[inline(always)]
+pub fn add_clamp_halves(a: u32, b: u32, limit: u32) -> u32 {
+    let clamp =
+        |a: u32, b: u32, limit: u32| (a as i16).wrapping_add(b as i16).min(limit as i16).max(0) as u32;
+    clamp(a, b, limit) | clamp(a >> 16, b >> 16, limit >> 16) << 16
 }
 
 /// Per bit: `mask ? a : b`.

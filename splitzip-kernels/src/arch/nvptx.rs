@@ -263,6 +263,12 @@ impl Program {
         unsafe { llvm_wait(barrier as i32, self.warps as i32 * 32) }
     }
 
+    /// The same among `programs` of the block.
+    #[inline(always)]
+    pub fn wait_among(&self, barrier: u32, programs: u32) {
+        unsafe { llvm_wait(barrier as i32, programs as i32 * 32) }
+    }
+
     /// Waits for all programs of the block; what they wrote to memory before is seen after.
     #[inline(always)]
     pub fn sync_block(&self) {
@@ -280,6 +286,12 @@ impl Program {
     #[inline(always)]
     pub fn shared(&self) -> Shared {
         self.own
+    }
+
+    /// 0, which no compiler knows: an address plus this is another one to them, so they keep no register for it from before.
+    #[inline(always)]
+    pub fn zero(&self) -> u32 {
+        self.zero
     }
 
     /// `value`, tied to `arrived` in a way that the compiler does not see through.
@@ -645,6 +657,17 @@ pub fn add_min_halves(a: u32, b: u32, limit: u32) -> u32 {
     let low = (a.wrapping_add(b) & 0xffff).min(limit & 0xffff);
     let high = (a & 0xffff0000).wrapping_add(b & 0xffff0000).min(limit & 0xffff0000);
     high | low
+}
+#[cfg(not(feature = "sm80"))]
+instruction!(/// Per half, as numbers with a sign: `a + b`, but no less than 0 and no more than `limit`. One instruction since sm_90.
+    add_clamp_halves(a, b, limit) = "{{.reg .b32 t; add.s16x2 t, {a}, {b}; min.s16x2.relu {r}, t, {limit};}}");
+/// Per half, as numbers with a sign: `a + b`, but no less than 0 and no more than `limit`.
+#[cfg(feature = "sm80")]
+#[inline(always)]
+pub fn add_clamp_halves(a: u32, b: u32, limit: u32) -> u32 {
+    let clamp =
+        |a: u32, b: u32, limit: u32| (a as i16).wrapping_add(b as i16).min(limit as i16).max(0) as u32;
+    clamp(a, b, limit) | clamp(a >> 16, b >> 16, limit >> 16) << 16
 }
 instruction!(/// Bytes of `b:a`, each by a nibble of `selector`: three bits say which, the fourth repeats its sign.
     permute(a, b, selector) = "prmt.b32 {r}, {a}, {b}, {selector};");

@@ -47,8 +47,8 @@ pub trait Dtype: Copy + 'static {
     fn join(exponents: [u32; 8], residuals: Self::Residuals, upper: Self::UpperResiduals) -> Self::Words;
     /// 32 times the element in the low bits of `word`.
     fn repeat(word: u32) -> Self::Words;
-    /// What differs between the elements and the one in `word`: zero when nothing does.
-    fn differences(words: Self::Words, word: u32) -> u32;
+    /// What differs between the elements of a run ([`crate::tile::InChunk::run`]) and the one in `word`: zero when nothing does.
+    fn run_differences(run: [u32; 4], word: u32) -> u32;
     /// The same for the first few elements: a quick look.
     fn first_differences(words: Self::Words, word: u32) -> u32;
     /// Hash step of the checksum over all words, in order (`docs/format.md`, section 7).
@@ -77,9 +77,9 @@ macro_rules! word_functions {
         }
 
         #[inline(always)]
-        fn differences(words: [u32; $words], word: u32) -> u32 {
+        fn run_differences(run: [u32; 4], word: u32) -> u32 {
             let (all_equal, mut differences) = ($repeat(word), 0);
-            crate::unroll!(i < $words => differences |= words[i] ^ all_equal);
+            crate::unroll!(i < $words / 4 => differences |= run[i] ^ all_equal);
             differences
         }
 

@@ -47,7 +47,7 @@ pub fn decode<D: Dtype, S: Scheme>(
     let codes = codes.load(program, &chunk, TailArea::Codes);
     let residuals = residuals.load(program, &chunk, TailArea::Residuals);
     let upper_residuals = upper_residuals.load(program, &chunk, TailArea::UpperResiduals);
-    let mut exponents = S::decode_alone::<D, LEVEL>(program, known, &codes);
+    let mut exponents = S::decode_alone::<D, LEVEL>(program, &chunk, known, channels, &codes);
     let entry = program.after(entry, &codes, &residuals);
 
     let mut equal = None;

@@ -7,6 +7,7 @@
 //! It is one launch: the parts are placed by [`Turn`]s, and the last block that leaves seals the frame.
 
 use super::seal_kernel::seal_dynamic;
+use crate::arch::rarely;
 use crate::dtype::*;
 use crate::kernel;
 use crate::launch::{BlockForGroup, Queue};
@@ -14,7 +15,8 @@ use crate::scheme::*;
 use crate::stream::{ENTRY_MODE_SHIFT, MODE_EQUAL, MODE_RAW};
 use crate::tile::{
     Arrival, Chunk, Directory, Dynamic, Fill, Header, In, InChunk, InOrder, Order, Out, PartsOut, Placement,
-    Program, Seats, TURN_BYTES, Tail, TailArea, Turns, Update, Words, map, raw_words,
+    Program, Seats, TURN_BYTES, TURN_SUMS_BYTES, Tail, TailArea, Tile, Turns, Update, Words, generate, map,
+    raw_words,
 };
 
 /// Encodes a tensor, with its variable parts in chunk order.
@@ -30,7 +32,7 @@ use crate::tile::{
     warps = in_order::<D, S>().0.warps::<InOrder>(),
     blocks = in_order::<D, S>().1,
     shared = in_order::<D, S>().0.bytes::<InOrder>(),
-    block_shared = TURN_BYTES
+    block_shared = turn_bytes::<S>()
 )]
 pub fn encode<D: Dtype, S: Scheme>(
     program: &Program,
@@ -68,7 +70,7 @@ pub fn encode<D: Dtype, S: Scheme>(
     warps = arrival::<S>().0.warps::<Arrival>(),
     blocks = arrival::<S>().1,
     shared = arrival::<S>().0.bytes::<Arrival>(),
-    block_shared = TURN_BYTES
+    block_shared = turn_bytes::<S>()
 )]
 pub fn encode_arrival<D: Dtype, S: Scheme>(
     program: &Program,
@@ -155,7 +157,7 @@ fn encode_groups<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
     frame: Frame<D, S>,
     books: Books,
 ) {
-    let Tensor { queue, words, given, channels, tail } = tensor;
+    let Tensor { queue, given, tail, .. } = tensor;
     let mut turns = P::Turns::enter(program, queue, seats, books.order, books.start);
     if turns.keeps_books() {
         turns.keep_books(program, frame.directory, frame.parts);
@@ -164,7 +166,7 @@ fn encode_groups<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
         while turns.has_group() {
             let chunk = turns.chunk(queue, tail);
             if chunk.valid != 0 {
-                encode_chunk::<D, S, P, LEVEL>(program, &chunk, words, staged, channels, frame, &mut turns);
+                encode_chunk::<D, S, P, LEVEL>(program, &chunk, tensor, staged, frame, &mut turns);
             } else {
                 // A program without a chunk (behind the last one) has part in what the block does together.
                 turns.count(program, frame.directory, 0);
@@ -184,12 +186,12 @@ fn encode_groups<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
 fn encode_chunk<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
     program: &Program,
     chunk: &Chunk,
-    words: In<D::Words>,
+    tensor: Tensor<D, S>,
     staged: S::Book,
-    channels: u32,
     frame: Frame<D, S>,
     turns: &mut P::Turns,
 ) {
+    let Tensor { queue, words, channels, .. } = tensor;
     let input = words.chunk(program, chunk, Fill::FirstElement, TailArea::Words);
     let part = turns.part(program);
     let elements = input.load();
@@ -197,13 +199,17 @@ fn encode_chunk<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
     frame.residuals.store(program, chunk, TailArea::Residuals, &low);
     frame.upper_residuals.store(program, chunk, TailArea::UpperResiduals, &high);
     let spread = map(&elements, D::spread);
-    let first = || program.pick(&map(&input.load(), D::first), 0);
+    let first = || first_of::<D, S>(program, input);
     // A chunk of equal elements differs from its first one nowhere; nearly all others do so at once.
     let mut equal = !S::EQUAL_SHOWS && {
         let first = program.pick(&map(&elements, D::first), 0);
         !program.any(&map(&elements, |e| D::first_differences(e, first)))
     };
-    let mut book = S::first_book::<D, LEVEL>(program, chunk, staged, channels, &spread, first);
+    let sums = turns.sums(program, queue, channels);
+    if S::CHANNELS && sums.are_wanted() {
+        turns.sum_up(program, sums, &map(&spread, sums_of_runs::<D>));
+    }
+    let mut book = S::first_book::<D, LEVEL>(program, chunk, staged, channels, sums, &spread, first);
     let mut coded = S::code::<D, LEVEL>(program, chunk, book, &spread);
     let mut shape = S::shape::<D>(program, book, &coded);
     if S::EQUAL_SHOWS {
@@ -211,9 +217,15 @@ fn encode_chunk<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
         equal = unusual == 0 || unusual == chunk.valid;
     }
     let raw = raw_words(chunk.valid, D::EXPONENT_BITS - S::CODE_BITS);
-    equal = equal && is_equal::<D, LEVEL>(program, input);
+    equal = equal && is_equal::<D>(program, input);
     if !equal && S::is_bad(&shape, raw) {
-        (coded, shape, book) = code_again::<D, S, LEVEL>(program, chunk, input, book, shape.words);
+        let (zeros, sum) = zeros_and_sum::<D>(program, chunk, input);
+        let second = S::second_book::<D>(program, chunk, book, zeros, sum);
+        // Two levels are kept until here. Of one, it is rare to come here, and a register decides.
+        if S::Second::COUNT == 0 || !S::is_same(book, second) {
+            (coded, shape, book) =
+                code_again::<D, S, LEVEL>(program, chunk, input, second, book, shape.words);
+        }
     }
     let (mut entry, mut is_coded) = (shape.words | S::mode(book) << ENTRY_MODE_SHIFT, 1);
     if equal {
@@ -221,8 +233,8 @@ fn encode_chunk<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
         part.store_uniform(first());
     } else if shape.words >= raw {
         (entry, is_coded) = (raw | MODE_RAW << ENTRY_MODE_SHIFT, 0);
-        coded.codes = map(&input.load(), |e| S::raw_codes(D::exponents(e)));
-        part.store_raw::<D, S, LEVEL>(program, chunk, &map(&input.load(), D::exponents));
+        part.store_raw::<D, S, LEVEL>(program, chunk, &map(&again::<D, S>(program, input, 1), D::exponents));
+        coded.codes = map(&again::<D, S>(program, input, 1), |e| S::raw_codes(D::exponents(e)));
     }
     frame.codes.store(program, chunk, TailArea::Codes, &coded.codes);
     turns.count(program, frame.directory, entry);
@@ -231,35 +243,45 @@ fn encode_chunk<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
     }
 }
 
+/// The elements, where they are rarely wanted. With channel bases there is no register for what others may hold until then: their addresses, and those of
+/// the first element.
+#[inline(always)]
+fn again<D: Dtype, S: Scheme>(program: &Program, input: InChunk<D::Words>, time: u32) -> Tile<D::Words> {
+    if S::CHANNELS { input.load_again(program, time) } else { input.load() }
+}
+
+/// The first element.
+#[inline(always)]
+fn first_of<D: Dtype, S: Scheme>(program: &Program, input: InChunk<D::Words>) -> u32 {
+    if S::CHANNELS { input.element(0) } else { program.pick(&map(&input.load(), D::first), 0) }
+}
+
 /// Codes a bad chunk in another way, and if that is no better, in the first way again: cheaper than to keep what the first try gave.
 #[inline(always)]
 fn code_again<D: Dtype, S: Scheme, const LEVEL: u32>(
     program: &Program,
     chunk: &Chunk,
     input: InChunk<D::Words>,
+    second_book: S::Book,
     first_book: S::Book,
     first_words: u32,
 ) -> (Coded<S>, Shape, S::Book) {
-    let mut book = first_book;
-    let mut attempt = 0;
+    let (mut book, mut attempt) = (second_book, 1);
     loop {
-        let spread = map(&input.load(), D::spread);
-        if attempt == 0 {
-            let first = || program.pick(&map(&input.load(), D::first), 0);
-            book = S::second_book::<D, LEVEL>(program, chunk, book, &spread, first);
-        }
+        let spread = map(&again::<D, S>(program, input, attempt), D::spread);
         let coded = S::code::<D, LEVEL>(program, chunk, book, &spread);
         let shape = S::shape::<D>(program, book, &coded);
-        if attempt != 0 || shape.words < first_words {
+        if attempt == 2 || shape.words < first_words {
             return (coded, shape, book);
         }
         book = first_book;
-        attempt += 1;
+        attempt = 2;
     }
 }
 
 /// Chunk order: share of a copy of 512 MiB on an H200, by programs that code in a block and blocks on a multiprocessor. Registers: of 16 Ki a quarter
-/// of a multiprocessor, 3 blocks of 18 warps get 32 each, 4 blocks of 10 get 48, 2 of 18 get 56. A member gets what it needs without a spill.
+/// of a multiprocessor, 3 blocks of 18 warps get 32 each, 4 blocks of 10 get 48, 2 of 18 get 56. A member gets what it needs without a spill. Those with
+/// channel bases are summed up by 16 programs with a chunk each.
 ///
 /// | | 16, 3 | 8, 4 | 16, 2 |
 /// | --- | --- | --- | --- |
@@ -267,10 +289,13 @@ fn code_again<D: Dtype, S: Scheme, const LEVEL: u32>(
 /// | `w3` | **0.912** | 0.863 | |
 /// | `w2x3` | **0.938** | 0.911 | |
 /// | `w2x2x3` | 0.855, spills | **0.883** | 0.837 |
+/// | `w3`, channel bases | **0.927** | | 0.848 |
+/// | `w2x3`, channel bases | **0.900** | | 0.818 |
+/// | `w2x2x3`, channel bases | **0.761** | | 0.698 |
 const fn in_order<D: Dtype, S: Scheme>() -> (Seats, u32) {
-    let (bf16, three_levels) = (D::EXPONENT_BITS == 8 && !S::CHANNELS, S::Third::COUNT != 0);
+    let (bf16, three_levels) = (D::EXPONENT_BITS == 8, S::Third::COUNT != 0);
     // The same for all targets: whoever launches knows the entry, not its text.
-    let programs = if bf16 && three_levels { 8 } else { 16 };
+    let programs = if bf16 && three_levels && !S::CHANNELS { 8 } else { 16 };
     let blocks = match (cfg!(feature = "sm80"), programs) {
         (false, 8) => 4,
         (false, _) if S::PACKED || bf16 => 3,
@@ -279,23 +304,39 @@ const fn in_order<D: Dtype, S: Scheme>() -> (Seats, u32) {
         (true, _) if S::CHANNELS => 1,
         (true, _) => 2,
     };
-    (Seats { programs, parts_at: S::ENCODE_SHARED }, blocks)
+    (Seats { programs, parts_at: S::ENCODE_SHARED, channels: S::CHANNELS }, blocks)
 }
 
-/// As they come: six blocks of 8 programs have 40 registers, four 64, three 80 (`sm_80` has no limited sum of halves: channel bases take six instructions).
+/// As they come: six blocks of 8 programs have 40 registers, four 64. With channel bases, four blocks of 16 programs have 32 and two 64: 0.939, 0.963 and
+/// 0.838 of a copy for `w3`, `w2x3` and `w2x2x3` with four, 0.892, 0.895 and 0.741 with three. (8 programs that read their second chunk twice, five blocks:
+/// 0.922, 0.904, 0.829.)
 const fn arrival<S: Scheme>() -> (Seats, u32) {
-    let blocks = match (cfg!(feature = "sm80"), S::CHANNELS) {
-        (false, _) => 6,
-        (true, false) => 4,
-        (true, true) => 3,
+    let (programs, blocks) = match (S::CHANNELS, cfg!(feature = "sm80")) {
+        (false, false) => (8, 6),
+        (false, true) => (8, 4),
+        (true, false) => (16, 4),
+        (true, true) => (16, 2),
     };
-    (Seats { programs: 8, parts_at: S::ENCODE_SHARED }, blocks)
+    (Seats { programs, parts_at: S::ENCODE_SHARED, channels: S::CHANNELS }, blocks)
+}
+
+/// Bytes of block memory of a member.
+const fn turn_bytes<S: Scheme>() -> u32 {
+    if S::CHANNELS { TURN_BYTES + TURN_SUMS_BYTES } else { TURN_BYTES }
 }
 
 /// Are all elements of a chunk the first one? Of a short one, whatever fills it up is.
 #[inline(always)]
-fn is_equal<D: Dtype, const LEVEL: u32>(program: &Program, input: InChunk<D::Words>) -> bool {
-    let elements = input.load();
-    let first = program.pick(&map(&elements, D::first), 0);
-    !program.any(&map(&elements, |e| D::differences(e, first)))
+fn is_equal<D: Dtype>(program: &Program, input: InChunk<D::Words>) -> bool {
+    let first = input.element(0);
+    let differences = generate(|lane| {
+        // A loop: it is rare, and one run takes fewer registers than four.
+        let (mut differences, mut run, runs) = (0, 0, rarely(4));
+        while run < runs {
+            differences |= D::run_differences(input.run(lane, run), first);
+            run += 1;
+        }
+        differences
+    });
+    !program.any(&differences)
 }

@@ -11,11 +11,13 @@ mod w2x3;
 mod w3;
 mod w4;
 mod window;
+mod zeros;
 
 pub use ladder::Ladder;
 pub use shape::{Coded, Shape};
 pub use w4::{ESCAPE, W4, W4Table, encode_table};
-pub use window::{Base, Given, ValuePlanes, Window, low_of};
+pub use window::{Base, Given, Known, ValuePlanes, Window, low_of, sums_of_runs};
+pub use zeros::zeros_and_sum;
 
 /// `w3` with a base per chunk.
 pub type W3 = Window<w3::W3, false>;
@@ -32,7 +34,7 @@ pub type W2x2x3Channel = Window<w2x2x3::W2x2x3, true>;
 
 use crate::dtype::Dtype;
 use crate::launch::Argument;
-use crate::tile::{Chunk, InChunk, Part, Parts, Program, Tile, Words};
+use crate::tile::{Chunk, GroupSums, InChunk, Part, Parts, Program, Tile, Words};
 
 /// A scheme: a ladder of code widths.
 ///
@@ -70,12 +72,13 @@ pub trait Scheme: Copy + 'static {
 
     /// Brings what is given to where coding wants it. Asked for right after the elements, so that the loads overlap.
     fn stage(program: &Program, given: Self::Given) -> Self::Book;
-    /// What this chunk is coded with, at the first try. `first` gets its first element, which a short one is filled up with.
+    /// What this chunk is coded with, at the first try. `sums` are those of the channels of its group, if wanted; `first` gets its first element, which a short one is filled up with.
     fn first_book<D: Dtype, const LEVEL: u32>(
         program: &Program,
         chunk: &Chunk,
         staged: Self::Book,
         channels: u32,
+        sums: GroupSums,
         spread: &Tile<[u32; 16]>,
         first: impl Fn() -> u32,
     ) -> Self::Book;
@@ -88,14 +91,16 @@ pub trait Scheme: Copy + 'static {
     ) -> Coded<Self>;
     /// Does a chunk of this shape deserve a second try?
     fn is_bad(shape: &Shape, raw: u32) -> bool;
-    /// What the second try is coded with. Asked only if [`Scheme::is_bad`].
-    fn second_book<D: Dtype, const LEVEL: u32>(
+    /// What the second try is coded with, from how many exponents are 0, and the sum of all. Asked only if [`Scheme::is_bad`].
+    fn second_book<D: Dtype>(
         program: &Program,
         chunk: &Chunk,
         book: Self::Book,
-        spread: &Tile<[u32; 16]>,
-        first: impl Fn() -> u32,
+        zeros: u32,
+        sum: u32,
     ) -> Self::Book;
+    /// Does a chunk get the same codes from both?
+    fn is_same(book: Self::Book, other: Self::Book) -> bool;
     /// How long the variable part will be.
     fn shape<D: Dtype>(program: &Program, book: Self::Book, coded: &Coded<Self>) -> Shape;
     /// The mode of a coded chunk.
@@ -115,10 +120,12 @@ pub trait Scheme: Copy + 'static {
     /// The way back: the low bits, a byte each.
     fn low_bits(codes: Self::Codes) -> [u32; 8];
 
-    /// Exponents of a chunk without a variable part; anything for one that has one.
+    /// Exponents of a chunk without a variable part; for one that has one, what [`Scheme::decode`] wants to have been loaded with the codes.
     fn decode_alone<D: Dtype, const LEVEL: u32>(
         program: &Program,
+        chunk: &Chunk,
         known: Self::Known,
+        channels: u32,
         codes: &Tile<Self::Codes>,
     ) -> Tile<[u32; 8]>;
     /// Exponents of a coded chunk with its variable part of `length` words; false if that does not hold together.

@@ -8,7 +8,9 @@ use crate::arch::odd_bytes;
 use crate::dtype::{Dtype, exponent_bytes};
 use crate::stream::MODE_CODED;
 use crate::tile::bits::{high_bits, pack_nibbles, unpack_nibbles};
-use crate::tile::{Chunk, InChunk, Part, Parts, Program, StagedTable, Table, Tile, count_before, map};
+use crate::tile::{
+    Chunk, GroupSums, InChunk, Part, Parts, Program, StagedTable, Table, Tile, count_before, map,
+};
 use crate::unroll;
 
 /// The scheme `w4`.
@@ -70,6 +72,7 @@ impl Scheme for W4 {
         _: &Chunk,
         staged: StagedTable,
         _: u32,
+        _: GroupSums,
         _: &Tile<[u32; 16]>,
         _: impl Fn() -> u32,
     ) -> StagedTable {
@@ -107,14 +110,13 @@ impl Scheme for W4 {
     }
 
     #[inline(always)]
-    fn second_book<D: Dtype, const LEVEL: u32>(
-        _: &Program,
-        _: &Chunk,
-        book: StagedTable,
-        _: &Tile<[u32; 16]>,
-        _: impl Fn() -> u32,
-    ) -> StagedTable {
+    fn second_book<D: Dtype>(_: &Program, _: &Chunk, book: StagedTable, _: u32, _: u32) -> StagedTable {
         book
+    }
+
+    #[inline(always)]
+    fn is_same(_: StagedTable, _: StagedTable) -> bool {
+        true
     }
 
     #[inline(always)]
@@ -161,7 +163,9 @@ impl Scheme for W4 {
     #[inline(always)]
     fn decode_alone<D: Dtype, const LEVEL: u32>(
         program: &Program,
+        _: &Chunk,
         codebook: Table<16>,
+        _: u32,
         codes: &Tile<[u32; 4]>,
     ) -> Tile<[u32; 8]> {
         program.look_up_16(codebook.words(), codes)

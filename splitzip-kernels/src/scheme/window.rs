@@ -6,14 +6,16 @@
 
 use super::w4::exponent_at;
 use super::{Coded, DECODE_PART, Ladder, Scheme, Shape};
-use crate::arch::{add_min_halves, odd_bytes, sum_bytes, zip_bytes_high, zip_bytes_low};
+use crate::arch::{
+    add_clamp_halves, add_min_halves, odd_bytes, permute, sum_bytes, zip_bytes_high, zip_bytes_low,
+};
 use crate::dtype::{Dtype, exponent_bytes};
 use crate::launch::Argument;
-use crate::stream::{MODE_CODED, MODE_ZEROS};
+use crate::stream::{GROUP, MODE_CODED, MODE_ZEROS};
 use crate::tile::bits::{from_planes, planes, transpose, unweave, weave, zero_bytes};
 use crate::tile::{
-    ChannelBases, Chunk, InChunk, Nothing, Part, Parts, Program, Tile, Words, count_before, lane_map, map,
-    patch,
+    ChannelBases, ChannelBasesOut, Chunk, GroupSums, InChunk, Nothing, Part, Parts, Program, Tile, Words,
+    count_before, lane_map, map, patch,
 };
 use crate::unroll;
 use core::marker::PhantomData;
@@ -34,23 +36,45 @@ pub struct Base {
     /// Number of channels.
     channels: u32,
     /// Channel bases, if there are any.
-    bases: ChannelBases,
+    bases: ChannelBasesOut,
+    /// What they come from, if they are not stored yet.
+    sums: GroupSums,
 }
 
 /// What a window scheme is given: nothing, or channel bases.
 pub trait Given: Argument {
     #[doc(hidden)]
-    fn bases(self) -> ChannelBases;
+    fn target(self) -> ChannelBasesOut;
 }
 
 impl Given for Nothing {
+    #[inline(always)]
+    fn target(self) -> ChannelBasesOut {
+        ChannelBasesOut::none()
+    }
+}
+
+impl Given for ChannelBasesOut {
+    #[inline(always)]
+    fn target(self) -> ChannelBasesOut {
+        self
+    }
+}
+
+/// What its decoder knows.
+pub trait Known: Argument {
+    #[doc(hidden)]
+    fn bases(self) -> ChannelBases;
+}
+
+impl Known for Nothing {
     #[inline(always)]
     fn bases(self) -> ChannelBases {
         ChannelBases::none()
     }
 }
 
-impl Given for ChannelBases {
+impl Known for ChannelBases {
     #[inline(always)]
     fn bases(self) -> ChannelBases {
         self
@@ -107,6 +131,30 @@ fn sum_of_chunk<D: Dtype, const LEVEL: u32>(
     }
     let exponent = first() >> D::MANTISSA_BITS & ((1 << D::EXPONENT_BITS) - 1);
     sum - (1024 - chunk.valid) * exponent
+}
+
+/// The sums of the exponents of a lane's four runs, a half each.
+#[inline(always)]
+pub fn sums_of_runs<D: Dtype>(spread: [u32; 16]) -> [u32; 4] {
+    let exponents = |i: usize| match D::EXPONENT_BITS {
+        8 => permute(spread[i], 0, 0x4341),
+        bits => spread[i] >> (16 - bits) & (((1 << bits) - 1) * 0x0001_0001),
+    };
+    let mut out = [0; 4];
+    unroll!(i < 4 => out[i] = exponents(i) + exponents(i + 4) + exponents(i + 8) + exponents(i + 12));
+    out
+}
+
+/// The low ends of windows, from means, a half each: [`low_of`] of both.
+#[inline(always)]
+fn lows_of_halves<D: Dtype, L: Ladder>(means: [u32; 4]) -> [u32; 4] {
+    let all = |half: u32| (half & 0xffff) * 0x0001_0001;
+    let mut out = [0; 4];
+    unroll!(i < 4 => out[i] = match D::EXPONENT_BITS {
+        8 => add_clamp_halves(means[i], all(L::MEAN.wrapping_neg()), all(255 - L::VALUES)),
+        bits => (means[i] + all((1 << bits) - L::MEAN)) & all((1 << bits) - 1),
+    });
+    out
 }
 
 /// The bit planes of the values, from exponents and what to add to each (the low end, negated) at the top of halves.
@@ -222,7 +270,7 @@ impl<L: Ladder, const CHANNEL: bool> Window<L, CHANNEL> {
     const LEVELS: [u32; 2] = [L::Second::COUNT, L::Third::COUNT];
 }
 
-macro_rules! window_scheme { ($channel:literal, $name:ident, $given:ty) => {
+macro_rules! window_scheme { ($channel:literal, $name:ident, $given:ty, $known:ty) => {
 impl<L: Ladder> Scheme for Window<L, $channel> {
     const NAME: &'static str = L::$name;
     const CODE_BITS: u32 = L::Codes::COUNT;
@@ -236,12 +284,13 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
     type Second = L::Second;
     type Third = L::Third;
     type Given = $given;
-    type Known = $given;
+    type Known = $known;
     type Book = Base;
 
     #[inline(always)]
-    fn stage(_: &Program, given: $given) -> Base {
-        Base { low: 0, zeros: 0, own: !$channel as u32, channels: 0, bases: given.bases() }
+    fn stage(program: &Program, given: $given) -> Base {
+        let bases = given.target();
+        Base { low: 0, zeros: 0, own: !$channel as u32, channels: 0, bases, sums: GroupSums::none(program) }
     }
 
     #[inline(always)]
@@ -250,11 +299,16 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         chunk: &Chunk,
         staged: Base,
         channels: u32,
+        sums: GroupSums,
         spread: &Tile<[u32; 16]>,
         first: impl Fn() -> u32,
     ) -> Base {
         if $channel {
-            return Base { channels, ..staged };
+            if sums.are_wanted() && chunk.index.is_multiple_of(GROUP) {
+                let bases = map(&sums.means(), |means| lows_of_halves::<D, L>(means));
+                staged.bases.store_summed(chunk.index / GROUP, sums, &bases);
+            }
+            return Base { channels, sums, ..staged };
         }
         let sum = sum_of_chunk::<D, LEVEL>(program, chunk, spread, first);
         let mean = if chunk.is_whole() { sum >> 10 } else { sum / chunk.valid.max(1) };
@@ -274,8 +328,14 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         } else {
             map(spread, |_| 0u32)
         };
-        let values = if $channel && book.own == 0 {
-            let lows = book.bases.of(chunk, book.channels);
+        let values = if $channel && book.own == 0 && book.sums.are_wanted() {
+            lane_map!((spread, &book.sums.means()), |s, means| {
+                let mut add = lows_of_halves::<D, L>(means);
+                unroll!(i < 4 => add[i] = (0x0100_0100 - add[i] & 0x00ff_00ff) << (16 - D::EXPONENT_BITS));
+                values::<D, L>(s, |i| add[i % 4])
+            })
+        } else if $channel && book.own == 0 {
+            let lows = book.bases.known().of(chunk, book.channels);
             lane_map!((spread, &lows), |s, lows| {
                 // A base of 0 to 31 (255) to the top 5 (8) bits of a half, negated there.
                 let add = |i: usize| {
@@ -293,6 +353,16 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         } else {
             values
         };
+        if $channel {
+            // Between the values and the codes fewest words are held: two registers less, which decides whether a member fits.
+            let exist = chunk.existing();
+            let (codes, second, third, masks) = lane_map!((&values, &exist), |v, exist| {
+                let (codes, second, third, [marked, twice_marked, escaped]) = L::climb(v);
+                (codes, second, third, [marked & exist, twice_marked & exist, escaped & exist])
+            });
+            let [marked, twice_marked, escaped] = [masks.slot(0), masks.slot(1), masks.slot(2)];
+            return Coded { codes, second, third, marked, twice_marked, escaped };
+        }
         let (codes, second, third, masks) = lane_map!((&values), |v| L::climb(v));
         let mask = |i: usize| chunk.within(&masks.slot(i));
         Coded { codes, second, third, marked: mask(0), twice_marked: mask(1), escaped: mask(2) }
@@ -304,20 +374,19 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
     }
 
     #[inline(always)]
-    fn second_book<D: Dtype, const LEVEL: u32>(
-        program: &Program,
-        chunk: &Chunk,
-        book: Base,
-        spread: &Tile<[u32; 16]>,
-        first: impl Fn() -> u32,
-    ) -> Base {
-        let zeros = chunk.within(&map(spread, |s| zero_bytes(top_bytes::<D>(s))));
-        let zeros = program.count(&zeros);
-        let sum = sum_of_chunk::<D, LEVEL>(program, chunk, spread, first);
+    fn second_book<D: Dtype>(program: &Program, chunk: &Chunk, book: Base, zeros: u32, sum: u32) -> Base {
         let others = chunk.valid - zeros;
         let mean = sum / others.max(1);
         let zeros = ($channel || zeros * 16 >= chunk.valid) as u32;
-        Base { low: low_of::<D>(mean, L::MEAN, L::VALUES), zeros, own: 1, ..book }
+        // A quotient is in a register of every lane. Where one is one too many, it need not be.
+        let low = low_of::<D>(mean, L::MEAN, L::VALUES);
+        let low = if $channel { program.uniform(low) } else { low };
+        Base { low, zeros, own: 1, ..book }
+    }
+
+    #[inline(always)]
+    fn is_same(book: Base, other: Base) -> bool {
+        book.own == other.own && book.zeros == other.zeros && book.low == other.low
     }
 
     #[inline(always)]
@@ -374,20 +443,25 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
     #[inline(always)]
     fn decode_alone<D: Dtype, const LEVEL: u32>(
         _: &Program,
-        _: $given,
+        chunk: &Chunk,
+        known: $known,
+        channels: u32,
         codes: &Tile<L::Codes>,
     ) -> Tile<[u32; 8]> {
-        map(codes, |_| [0; 8]) // a window chunk always has a variable part, but for the empty one of a channel
+        if $channel {
+            return map(&known.bases().of_lanes(chunk, channels), |[a, b]| [a, b, a, b, a, b, a, b]);
+        }
+        map(codes, |_| [0; 8]) // a window chunk always has a variable part
     }
 
     #[inline(always)]
     fn decode<D: Dtype, const LEVEL: u32>(
         program: &Program,
         chunk: &Chunk,
-        known: $given,
+        known: $known,
         channels: u32,
         codes: &Tile<L::Codes>,
-        _: &Tile<[u32; 8]>,
+        lows: &Tile<[u32; 8]>,
         mode: u32,
         from: Parts,
         length: u32,
@@ -435,7 +509,13 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
             true => map(&values, |v| v.without_zeros::<L>()),
             false => (values, map(&escaped, |_| 0u32)),
         };
-        let exponents = if $channel && !own {
+        let exponents = if $channel && !own && GroupSums::takes(channels) {
+            map((&values, lows), |(v, lows)| {
+                let mut out = v.to_bytes();
+                unroll!(i < 8 => out[i] = out[i].wrapping_add(lows[i]));
+                out
+            })
+        } else if $channel && !own {
             map((&values, &known.bases().of(chunk, channels)), |(v, lows)| {
                 let mut out = v.to_bytes();
                 unroll!(i < 8 => out[i] = out[i].wrapping_add(lows[i]));
@@ -468,5 +548,5 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
     }
 }
 } }
-window_scheme!(false, NAME, Nothing);
-window_scheme!(true, CHANNEL_NAME, ChannelBases);
+window_scheme!(false, NAME, Nothing, Nothing);
+window_scheme!(true, CHANNEL_NAME, ChannelBasesOut, ChannelBases);

@@ -1,6 +1,6 @@
 //! Channel bases: where the window of each channel of a group lies.
 
-use super::{Chunk, Tile, generate};
+use super::{Chunk, GroupSums, Tile, generate};
 use crate::arch;
 use crate::launch::{Extent, Size, memory_arguments};
 use crate::stream::GROUP;
@@ -24,12 +24,24 @@ impl ChannelBases {
         ChannelBases(core::ptr::null())
     }
 
+    /// The eight bases that the runs of a lane have in common, a byte each, if [`GroupSums::takes`] so many channels; else nothing.
+    #[inline(always)]
+    pub fn of_lanes(self, chunk: &Chunk, channels: u32) -> Tile<[u32; 2]> {
+        let group = self.0.wrapping_add((chunk.index / GROUP) as usize * channels as usize);
+        let takes = GroupSums::takes(channels);
+        generate(|lane| {
+            let own = group.wrapping_add((lane << 3 & channels.wrapping_sub(1)) as usize);
+            // SAFETY: the group has a byte for every channel, a multiple of 8 of them.
+            if takes { unsafe { arch::load64(own) } } else { [0, 0] }
+        })
+    }
+
     /// The bases of the elements of a chunk, a byte each, in the order of the elements of each run.
     #[inline(always)]
     pub fn of(self, chunk: &Chunk, channels: u32) -> Tile<[u32; 8]> {
         let group = self.0.wrapping_add((chunk.index / GROUP) as usize * channels as usize);
-        // Channels are a multiple of 8, so a run never crosses the end of a row.
-        let channels = channels.max(1);
+        // Remainders: computed here, and not before for all. Channels are a multiple of 8, so a run never crosses the end of a row.
+        let channels = arch::rarely(channels).max(1);
         let first = chunk.channel(channels);
         generate(|lane| {
             let mut out = [0; 8];
@@ -58,6 +70,37 @@ impl Extent for ChannelBasesOut {
 memory_arguments! { target [] ChannelBasesOut = ChannelBasesOut; }
 
 impl ChannelBasesOut {
+    /// No bases: nobody stores any.
+    #[inline(always)]
+    pub(crate) fn none() -> Self {
+        ChannelBasesOut(core::ptr::null_mut())
+    }
+
+    /// As the decoder reads them, once they are there.
+    #[inline(always)]
+    pub fn known(self) -> ChannelBases {
+        ChannelBases(self.0)
+    }
+
+    /// Stores the bases of a group that was summed up: eight a lane, a half each.
+    #[inline(always)]
+    pub fn store_summed(self, group: u32, sums: GroupSums, bases: &Tile<[u32; 4]>) {
+        let lanes = sums.lanes();
+        let group = self.0.wrapping_add((group * lanes) as usize * 8);
+        for lane in arch::lanes() {
+            if lane < lanes {
+                let [a, b, c, d] = bases.at(lane);
+                // SAFETY: the group has a byte for every channel.
+                unsafe {
+                    arch::store64(
+                        group.add(lane as usize * 8),
+                        [arch::even_bytes(a, b), arch::even_bytes(c, d)],
+                    )
+                };
+            }
+        }
+    }
+
     /// Stores what `base` says of every channel of a group.
     #[inline(always)]
     pub fn store(self, group: u32, channels: u32, base: impl Fn(u32) -> u32) {

@@ -4,6 +4,7 @@
 //! for all programs, and 2.6 % more instructions. Loads that ask for every element gave 1000 instructions and local memory.
 
 use super::{Mask, Program, Tile, Words, generate};
+use crate::arch;
 use crate::launch::{Chunks, Extent, Size, memory_arguments};
 use crate::stream::CHUNK;
 
@@ -115,15 +116,29 @@ impl Chunk {
         generate(|lane| mask.at(lane) & self.exist(lane))
     }
 
+    /// The bits of elements that exist, for whoever wants them for several masks.
+    #[inline(always)]
+    pub fn existing(&self) -> Mask {
+        if self.is_whole() {
+            return generate(|_| !0u32);
+        }
+        // A loop: one run at a time takes fewer registers.
+        generate(|lane| {
+            let (mut exist, mut run, runs) = (0, 0, arch::rarely(4));
+            while run < runs {
+                let elements = self.valid.saturating_sub(run << 8 | lane << 3).min(8);
+                exist |= run_bits(elements) << run;
+                run += 1;
+            }
+            exist
+        })
+    }
+
     /// The bits of a lane's elements that exist.
     #[inline(always)]
     pub(crate) fn exist(&self, lane: u32) -> u32 {
         let (runs, mut exist) = (self.runs(lane), 0);
-        crate::unroll!(g < 4 => {
-            let low = 0x01010101u32 & ((1u64 << (8 * runs[g].min(4))) - 1) as u32;
-            let high = 0x10101010u32 & ((1u64 << (8 * (runs[g].max(4) - 4))) - 1) as u32;
-            exist |= (low | high) << g
-        });
+        crate::unroll!(g < 4 => exist |= run_bits(runs[g]) << g);
         exist
     }
 
@@ -135,4 +150,12 @@ impl Chunk {
         }
         generate(|lane| tile.at(lane).first_of_runs(self.runs(lane)))
     }
+}
+
+/// The bits of the first `elements` (at most 8) of run 0.
+#[inline(always)]
+fn run_bits(elements: u32) -> u32 {
+    let low = 0x01010101u32 & ((1u64 << (8 * elements.min(4))) - 1) as u32;
+    let high = 0x10101010u32 & ((1u64 << (8 * (elements.max(4) - 4))) - 1) as u32;
+    low | high
 }

@@ -29,6 +29,7 @@ mod program;
 mod raw;
 mod short;
 mod strip;
+mod sums;
 mod turn;
 mod words;
 
@@ -48,7 +49,10 @@ pub use plane::{Fill, In, InChunk, Out};
 pub use program::{Program, StagedTable};
 pub(crate) use raw::raw_words;
 pub use strip::{Matrix, Row, RowStrips, Rows, Strip, Strips};
-pub use turn::{Arrival, Ended, InOrder, Order, PartsOut, Placement, Seats, TURN_BYTES, Turns};
+pub use sums::GroupSums;
+pub use turn::{
+    Arrival, Ended, InOrder, Order, PartsOut, Placement, Seats, TURN_BYTES, TURN_SUMS_BYTES, Turns,
+};
 pub use words::Words;
 
 use crate::arch;

@@ -102,6 +102,27 @@ impl<W: Words> InChunk<W> {
         generate(|lane| unsafe { W::read(self.0, lane) })
     }
 
+    /// The same, where it is rarely wanted: nobody holds the addresses until then, nor the words from one time to the next.
+    #[inline(always)]
+    pub fn load_again(self, program: &Program, time: u32) -> Tile<W> {
+        InChunk(self.0.wrapping_add((program.machine().zero() & time) as usize), PhantomData).load()
+    }
+
+    /// The words of one run of a lane: eight elements, in four words or the first two of them.
+    #[inline(always)]
+    pub fn run(self, lane: u32, run: u32) -> [u32; 4] {
+        let bytes = W::COUNT; // of eight elements
+        // SAFETY: there are four runs, and 32 lanes.
+        unsafe {
+            let at = self.0.wrapping_add(((run << 5 | lane) * bytes) as usize);
+            if bytes == 16 {
+                return arch::load128(at);
+            }
+            let [a, b] = arch::load64(at);
+            [a, b, 0, 0]
+        }
+    }
+
     /// One element, of 1 or 2 bytes, still in memory.
     #[inline(always)]
     pub(crate) fn element(self, element: u32) -> u32 {

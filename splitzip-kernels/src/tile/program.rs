@@ -58,6 +58,12 @@ impl Program {
         self.0.sync()
     }
 
+    /// `value`, which is the same in all lanes, where it takes no register of the lanes. One `redux`.
+    #[inline(always)]
+    pub fn uniform(&self, value: u32) -> u32 {
+        self.0.uniform(value)
+    }
+
     /// Has any lane something else than 0? One `vote`.
     #[inline(always)]
     pub fn any(&self, flags: &Tile<u32>) -> bool {

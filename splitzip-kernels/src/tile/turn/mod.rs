@@ -23,7 +23,7 @@ mod staying;
 use crate::arch;
 use crate::launch::{Extent, Queue, Size, memory_arguments};
 use crate::stream::{GROUP, groups};
-use crate::tile::{Chunk, Directory, Part, Program, Tail, Update};
+use crate::tile::{Chunk, Directory, GroupSums, Part, Program, Tail, Tile, Update};
 
 /// In which order variable parts stand in a frame.
 pub trait Placement: Copy + 'static {
@@ -68,6 +68,8 @@ pub struct Seats {
     pub programs: u32,
     /// Where the parts start in the memory of a program, in bytes.
     pub parts_at: u32,
+    /// Do the programs of a block sum up channels together? Then each has one chunk of a group.
+    pub channels: bool,
 }
 
 impl Seats {
@@ -98,7 +100,7 @@ impl Seats {
 
     /// Where a program puts its part of a round together, in the memory of a turn.
     #[inline(always)]
-    pub(crate) fn part(&self, program: &Program, turn: u32, round: u32) -> Part {
+    pub(in crate::tile) fn part(&self, program: &Program, turn: u32, round: u32) -> Part {
         Part::new(program, self.parts_at + (turn * self.rounds() + round) * Part::BYTES)
     }
 }
@@ -113,6 +115,10 @@ pub trait Turns: Copy {
     fn chunk(&self, queue: Queue, tail: Tail) -> Chunk;
     /// Where this program puts its part together.
     fn part(&self, program: &Program) -> Part;
+    /// Where the channels of this group are summed up, if they are.
+    fn sums(&self, program: &Program, queue: Queue, channels: u32) -> GroupSums;
+    /// Adds to them, and waits for all programs that code the group.
+    fn sum_up(&self, program: &Program, sums: GroupSums, own: &Tile<[u32; 4]>);
     /// Leaves the entry of this program's chunk, with the number of words of its part. All programs of the block do.
     fn count(&mut self, program: &Program, directory: Directory, entry: u32);
     /// Goes on to the next chunk, and places parts when it is time. `end` gets the words of the frame so far, where programs run in order.
@@ -136,8 +142,10 @@ pub struct Ended {
     pub words: u64,
 }
 
-/// Bytes of block memory that turns take.
+/// Bytes of block memory that turns take; [`TURN_SUMS_BYTES`] more where channels are summed up.
 pub const TURN_BYTES: u32 = 624;
+/// Bytes of block memory for the sums of channels of three turns.
+pub const TURN_SUMS_BYTES: u32 = 3 * GroupSums::BYTES;
 
 /// What blocks tell each other while a tensor is encoded. It must be [`Order::prepared`] before it is used for the first time, and cleans itself.
 ///

@@ -6,7 +6,7 @@ use super::{Ended, Order, PartsOut, Seats, Turns};
 use crate::arch;
 use crate::launch::Queue;
 use crate::stream::{ENTRY_WORDS, GROUP};
-use crate::tile::{Chunk, Directory, Part, Program, Tail, Update};
+use crate::tile::{Chunk, Directory, GroupSums, Part, Program, Tail, Tile, Update};
 
 /// The chunk that a program works on.
 #[derive(Clone, Copy)]
@@ -42,6 +42,15 @@ impl Turns for SequentialTurn {
     fn part(&self, program: &Program) -> Part {
         Part::new(program, self.parts_at)
     }
+
+    /// None: the other chunks of the group do not run now.
+    #[inline(always)]
+    fn sums(&self, program: &Program, _: Queue, _: u32) -> GroupSums {
+        GroupSums::none(program)
+    }
+
+    #[inline(always)]
+    fn sum_up(&self, _: &Program, _: GroupSums, _: &Tile<[u32; 4]>) {}
 
     /// Stores the entry of the chunk, and says how many words its part has.
     #[inline(always)]

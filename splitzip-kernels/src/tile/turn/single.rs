@@ -4,11 +4,11 @@
 //! a fence. A block of 8 programs with two chunks each has its barriers once for two chunks, and six of them on a multiprocessor hide each other's. (`w2x3`,
 //! `w2x2x3`: 0.966 and 0.975 of a copy; blocks of 16 programs 0.942 and 0.880, blocks that stay 0.936 and 0.847; one with a fence, `w2x3`, 0.59.)
 
-use super::{Ended, Order, PartsOut, Seats, Turns};
+use super::{Ended, Order, PartsOut, Seats, TURN_BYTES, Turns};
 use crate::arch::{self, Shared};
 use crate::launch::Queue;
-use crate::stream::{ENTRY_WORDS, GROUP};
-use crate::tile::{Chunk, Directory, Part, Program, Tail, Tile, Update, generate};
+use crate::stream::{CHUNK, ENTRY_WORDS, GROUP};
+use crate::tile::{Chunk, Directory, GroupSums, Part, Program, Tail, Tile, Update, generate};
 
 const ENTRIES: u32 = 0; // 16 x u32: entries of the chunks
 const GOES_TO: u32 = 64; // u64: where the parts of the group go, or 0
@@ -32,6 +32,9 @@ impl Turns for SingleTurn {
     #[inline(always)]
     fn enter(program: &Program, queue: Queue, seats: Seats, order: Order, start: Update<8>) -> Self {
         let machine = program.machine();
+        if seats.channels && machine.rank() == 0 {
+            GroupSums::clear(machine.block_shared().at(TURN_BYTES));
+        }
         SingleTurn {
             order: order.0,
             seats,
@@ -59,6 +62,20 @@ impl Turns for SingleTurn {
     #[inline(always)]
     fn part(&self, program: &Program) -> Part {
         self.seats.part(program, 0, self.round)
+    }
+
+    #[inline(always)]
+    fn sums(&self, _: &Program, queue: Queue, channels: u32) -> GroupSums {
+        let whole = (self.group as u64 + 1) * (CHUNK * GROUP) as u64 <= queue.elements;
+        GroupSums::at(self.block.at(TURN_BYTES), channels, whole)
+    }
+
+    /// The first barrier costs little: it passes while the elements are under way.
+    #[inline(always)]
+    fn sum_up(&self, program: &Program, sums: GroupSums, own: &Tile<[u32; 4]>) {
+        program.machine().sync_block();
+        sums.add(own);
+        program.machine().sync_block();
     }
 
     /// After the last chunk, the first program asks for a place; it puts its part together meanwhile.

@@ -14,11 +14,11 @@
 //!
 //! The last bookkeeper that leaves zeroes the tree and steps the launch number, which tells words of groups from those of earlier launches.
 
-use super::{Ended, InOrder, Order, PartsOut, Placement, Seats, Turns};
+use super::{Ended, InOrder, Order, PartsOut, Placement, Seats, TURN_BYTES, Turns};
 use crate::arch::{self, Shared};
 use crate::launch::Queue;
-use crate::stream::{ENTRY_WORDS, GROUP};
-use crate::tile::{Chunk, Directory, Part, Program, Tail, Tile, Update, generate};
+use crate::stream::{CHUNK, ENTRY_WORDS, GROUP};
+use crate::tile::{Chunk, Directory, GroupSums, Part, Program, Tail, Tile, Update, generate};
 
 // Block memory, and barriers: three of each, by slots. Turn `t` has slot `t % 3`.
 const ENTRIES: u32 = 0; // 3 x 16 x u32: entries of the chunks
@@ -26,6 +26,7 @@ const PLACES: u32 = 192; // 3 x 16 x {words before the part in its group, its wo
 const MESSAGE: u32 = 576; // 3 x {u64: where the parts of the group go, the group three turns later, -}
 const COUNTED: u32 = 1; // barriers: everybody has left their words
 const TOLD: u32 = 4; // barriers: places and message are there
+const SUMMED: u32 = 7; // barrier: everybody has added to the sums of channels
 
 /// The group that a block works on.
 #[derive(Clone, Copy)]
@@ -61,6 +62,9 @@ impl Turns for StayingTurn {
         }
         // SAFETY: the header.
         let [launch, magic] = unsafe { arch::load_shared64(order.add(8)) };
+        if seats.channels && rank == 0 {
+            crate::unroll!(slot < 2 => GroupSums::clear(sums_at(block, slot as u32)));
+        }
         machine.sync_block();
         StayingTurn {
             order,
@@ -93,6 +97,22 @@ impl Turns for StayingTurn {
     #[inline(always)]
     fn part(&self, program: &Program) -> Part {
         self.seats.part(program, self.slot, self.round)
+    }
+
+    #[inline(always)]
+    fn sums(&self, _: &Program, queue: Queue, channels: u32) -> GroupSums {
+        let whole = (self.group as u64 + 1) * (CHUNK * GROUP) as u64 <= queue.elements;
+        GroupSums::at(sums_at(self.block, self.slot), channels, whole)
+    }
+
+    /// Nobody reads the sums of the turn before any more when all have added to those of this one.
+    #[inline(always)]
+    fn sum_up(&self, program: &Program, sums: GroupSums, own: &Tile<[u32; 4]>) {
+        sums.add(own);
+        program.machine().wait_among(SUMMED, self.seats.programs);
+        if self.rank == 0 {
+            GroupSums::clear(sums_at(self.block, following(following(self.slot))));
+        }
     }
 
     #[inline(always)]
@@ -183,6 +203,12 @@ impl Turns for StayingTurn {
 #[inline(always)]
 fn following(slot: u32) -> u32 {
     if slot == 2 { 0 } else { slot + 1 }
+}
+
+/// The sums of channels of a turn.
+#[inline(always)]
+fn sums_at(block: Shared, slot: u32) -> Shared {
+    block.at(TURN_BYTES + slot * GroupSums::BYTES)
 }
 
 impl StayingTurn {
