@@ -1,6 +1,8 @@
 //! What can be typed.
 
 use crate::commands::bench::{CodebookKind, Kind, Placement, Size};
+use crate::commands::plan::Plan;
+use crate::commands::report::ReportArguments;
 use crate::device::DeviceChoice;
 use clap::{Args, Parser, Subcommand};
 use splitzip_host::file::Options;
@@ -35,6 +37,10 @@ pub enum Command {
     Devices(Devices),
     /// Measure encoding and decoding beside a copy of the same bytes.
     Bench(Bench),
+    /// Say whether compression pays on a link, with which scheme, and why.
+    Plan(Plan),
+    /// Write an HTML page with plots of the exponents, ratios and escapes of KV caches, and of what that means on every link.
+    Report(ReportArguments),
 }
 
 #[derive(Debug, Args)]
@@ -276,7 +282,7 @@ fn dtype_help() -> String {
 }
 
 /// A dtype that is coded; `bytes` is none.
-fn float(text: &str) -> Result<Dtype, String> {
+pub fn float(text: &str) -> Result<Dtype, String> {
     let found = Dtype::floats().find(|dtype| dtype.name() == text);
     found.ok_or_else(|| {
         let names = Dtype::floats().map(Dtype::name).collect::<Vec<_>>().join(", ");

@@ -25,6 +25,8 @@ fn main() -> ExitCode {
         Command::Calibrate(arguments) => commands::calibrate::run(&arguments),
         Command::Devices(arguments) => commands::devices::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(&arguments),
+        Command::Plan(arguments) => commands::plan::run(&arguments),
+        Command::Report(arguments) => commands::report::run(&arguments),
     };
     match result {
         Ok(()) | Err(Failure::NobodyReads) => ExitCode::SUCCESS,

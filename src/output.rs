@@ -61,6 +61,13 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
+/// A size in binary units where that is a short number: `2 MiB`.
+pub fn binary(bytes: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let fits = units.iter().find(|(_, shift)| bytes != 0 && bytes.is_multiple_of(1 << shift));
+    fits.map_or_else(|| size(bytes), |(unit, shift)| format!("{} {unit}", bytes >> shift))
+}
+
 /// A share (0 to 1) in percent: `0.123 %`.
 pub fn percent(share: f64) -> String {
     format!("{:.3} %", 100.0 * share)

@@ -117,7 +117,7 @@ struct InspectedObject<'a> {
 
 /// Numbers about the exponents of a tensor, for its own dtype.
 #[derive(Serialize)]
-struct ExponentsObject {
+pub struct ExponentsObject {
     entropy: f64,
     top_8: f64,
     top_16: f64,
@@ -126,7 +126,7 @@ struct ExponentsObject {
 }
 
 impl ExponentsObject {
-    fn new(of: &Histogram) -> ExponentsObject {
+    pub fn new(of: &Histogram) -> ExponentsObject {
         let counts: Vec<(usize, u64)> =
             of.counts().iter().copied().enumerate().filter(|&(_, count)| count != 0).collect();
         ExponentsObject {

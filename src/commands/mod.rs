@@ -6,6 +6,9 @@ pub mod compress;
 pub mod decompress;
 pub mod devices;
 pub mod inspect;
+pub mod plan;
+mod ratios;
+pub mod report;
 pub mod verify;
 
 use crate::failure::{Failure, Result};
