@@ -1,6 +1,7 @@
 //! The command line of SplitZip: arguments, messages and tables. The work is done in `splitzip-host`.
 
 mod arguments;
+mod bars;
 mod commands;
 mod device;
 mod failure;

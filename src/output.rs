@@ -8,9 +8,9 @@ use std::time::Duration;
 /// The version of all JSON objects. A field is never taken away or given another meaning without a new one.
 pub const SCHEMA: u32 = 1;
 
-/// Writes text to stdout.
+/// Writes text to stdout; its styles only where stdout is a terminal and `NO_COLOR` is not set.
 pub fn text(text: &str) -> Result {
-    let mut out = std::io::stdout().lock();
+    let mut out = anstream::AutoStream::auto(std::io::stdout().lock());
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::stdout)
 }
 

@@ -1,7 +1,10 @@
 //! `inspect`.
 
-use super::{TensorObject, bases_text, dtype_text, escape_share, escapes, notes, open, ratio_text, rest};
+use super::{
+    TensorObject, bases_text, dtype_text, escape_share, escapes, exponents, notes, open, ratio_text, rest,
+};
 use crate::arguments::Inspect;
+use crate::bars::{full_bar, painted};
 use crate::device;
 use crate::failure::{Failure, Result};
 use crate::output::{self, SCHEMA, percent, size};
@@ -53,13 +56,15 @@ pub fn run(arguments: &Inspect) -> Result {
             tensors: objects.collect(),
         });
     }
-    output::text(&table(&report, &exponents))
+    let histogram = exponents::histogram(&report.tensors, &exponents);
+    let gap = if histogram.is_empty() { "" } else { "\n" };
+    output::text(&painted(&format!("{}{gap}{histogram}", table(&report, &exponents))))
 }
 
 fn table(report: &Report, exponents: &[Option<Histogram>]) -> String {
     let titles = [
         "tensor", "dtype", "scheme", "bases", "shape", "raw", "entropy", "top 8", "top 16", "escapes",
-        "coded", "ratio",
+        "coded", "ratio", "size",
     ];
     let mut table = Table::new(4, &titles);
     let numbers = |exponents: Option<&Histogram>| match exponents {
@@ -77,20 +82,26 @@ fn table(report: &Report, exponents: &[Option<Histogram>]) -> String {
             size(tensor.raw_bytes),
         ];
         let (raw, coded) = (tensor.raw_bytes, tensor.coded_bytes);
-        let result = [escape_share([tensor]), size(coded), ratio_text(raw, coded)];
+        let result = [escape_share([tensor]), size(coded), ratio_text(raw, coded), share_bar(raw, coded)];
         table.row(what.into_iter().chain(numbers(exponents.as_ref())).chain(result));
     }
     let (raw, coded) = rest(report);
-    let row = |name: &str, raw, escapes, coded, ratio| {
+    let row = |name: &str, raw, escapes, coded, ratio, bar| {
         let empty = String::new;
         let what = [name.to_owned(), empty(), empty(), empty(), empty(), size(raw)];
-        what.into_iter().chain([empty(), empty(), empty()]).chain([escapes, size(coded), ratio])
+        what.into_iter().chain([empty(), empty(), empty()]).chain([escapes, size(coded), ratio, bar])
     };
-    table.row(row("headers, index", raw, String::new(), coded, String::new()));
+    table.row(row("headers, index", raw, String::new(), coded, String::new(), String::new()));
     table.line();
     let (raw, coded) = (report.raw_bytes, report.coded_bytes);
-    table.row(row("total", raw, escape_share(&report.tensors), coded, ratio_text(raw, coded)));
+    let (escapes, bar) = (escape_share(&report.tensors), share_bar(raw, coded));
+    table.row(row("total", raw, escapes, coded, ratio_text(raw, coded), bar));
     table.text() + &notes(report)
+}
+
+/// What is left of a tensor.
+fn share_bar(raw: u64, coded: u64) -> String {
+    if raw == 0 { String::new() } else { full_bar(coded as f64 / raw as f64, 8) }
 }
 
 #[derive(Serialize)]

@@ -5,6 +5,7 @@ pub mod calibrate;
 pub mod compress;
 pub mod decompress;
 pub mod devices;
+mod exponents;
 pub mod inspect;
 pub mod plan;
 mod ratios;
@@ -12,7 +13,7 @@ pub mod report;
 pub mod verify;
 
 use crate::failure::{Failure, Result};
-use splitzip_host::file::{Chunks, Mapped, Report, TensorReport};
+use splitzip_host::file::{Chunks, Contents, Mapped, Report, TensorReport};
 use splitzip_host::{Bases, Dtype, Scheme};
 use std::path::Path;
 
@@ -35,6 +36,11 @@ fn refuse_same(input: &Path, output: &Path) -> Result {
 
 fn open(path: &Path) -> Result<Mapped> {
     Mapped::open(path).map_err(Failure::at(path))
+}
+
+/// The tensors of an original.
+fn contents(input: &[u8], path: &Path) -> Result<Contents> {
+    Contents::read(input, input.len() as u64).map_err(Failure::at(path))
 }
 
 /// What JSON objects say about a tensor.

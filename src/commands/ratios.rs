@@ -1,8 +1,9 @@
 //! How small every way to code makes a file, estimated from a few groups of every tensor: a moment for any size.
 
+use super::contents;
 use super::plan::with_ratios;
 use crate::failure::{Failure, Result};
-use splitzip_host::file::{Contents, Mapped};
+use splitzip_host::file::Mapped;
 use splitzip_host::policy::Codec;
 use splitzip_host::select::{Sample, candidates};
 use splitzip_host::{Bases, BasesChoice, Dtype, Scheme, SchemeChoice, TensorSpec};
@@ -28,7 +29,7 @@ impl Ratios {
 /// Estimates the ratios of a safetensors file. Tensors that a scheme cannot code are stored; channel bases are taken where a tensor can have them.
 pub fn sample(input: &Mapped, dtype: Option<Dtype>) -> Result<Ratios> {
     let at = |error| Failure::at(input.path())(error);
-    let contents = Contents::read(input, input.len() as u64).map_err(at)?;
+    let contents = contents(input, input.path())?;
     let raw_bytes = input.len() as u64;
     let all = || Scheme::coded().flat_map(|scheme| Bases::ALL.map(|bases| (scheme, bases)));
     let mut coded_bytes: BTreeMap<(Scheme, Bases), u64> = all()

@@ -1,11 +1,12 @@
 //! The numbers of a report: what `inspect` says of a file, for every scheme and kind of bases, and how escapes spread over chunks.
 
 use super::parts::{Part, layer};
+use crate::commands::contents;
 use crate::commands::inspect::ExponentsObject;
 use crate::commands::plan::links::bases;
 use crate::failure::{Failure, Result};
 use serde::Serialize;
-use splitzip_host::file::{self, Chunks, Contents, Options, Tensor};
+use splitzip_host::file::{self, Chunks, Options, Tensor};
 use splitzip_host::format::{MAX_RANK, Mode};
 use splitzip_host::select::{candidates, chunk_sizes};
 use splitzip_host::{Bases, BasesChoice, Dtype, Executor, Histogram, Scheme, SchemeChoice, TensorSpec};
@@ -105,7 +106,7 @@ pub fn measure(
     progress: &mut dyn FnMut(u64) -> splitzip_host::Result<()>,
 ) -> Result<FileReport> {
     let at = |error| Failure::at(path)(error);
-    let contents = Contents::read(input, input.len() as u64).map_err(at)?;
+    let contents = contents(input, path)?;
     let mut order: Vec<(usize, &Tensor, Dtype)> = Vec::new();
     for (number, tensor) in contents.tensors().iter().enumerate() {
         if let Some(dtype) = tensor.coded(dtype).filter(|_| tensor.bytes != 0) {

@@ -9,6 +9,7 @@ mod plots;
 mod transfer;
 
 pub use arguments::ReportArguments;
+pub use parts::Part;
 
 use super::plan::links::LinkPlan;
 use super::plan::{LinkChoice, Pair, with_ratios};
