@@ -59,3 +59,8 @@ pub use select::{BasesChoice, SchemeChoice};
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+/// The example of docs/transfers.md, likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/transfers.md")]
+struct Transfers;

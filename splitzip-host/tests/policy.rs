@@ -236,6 +236,40 @@ fn links_have_names_or_numbers() {
     }
 }
 
+#[test]
+fn links_of_the_document() {
+    let document = include_str!("../../docs/transfers.md");
+    let rows: Vec<String> = Link::NAMED
+        .iter()
+        .map(|of| {
+            let (speed, latency) = (of.link.bytes_per_second() / 1e9, of.link.latency_seconds() * 1e6);
+            let nominal = of.nominal_gigabytes_per_second;
+            format!("| `{}` | {} | {nominal} | {speed} | {latency:.0} |", of.name, of.what)
+        })
+        .collect();
+    assert!(document.contains(&rows.join("\n")), "docs/transfers.md needs these rows:\n{}", rows.join("\n"));
+}
+
+/// What the document says of large and small transfers.
+#[test]
+fn numbers_of_the_document() {
+    let policy = Policy { least_gain: 0.0, ..Policy::default() };
+    let even =
+        |speed: f64| policy.break_even(1 << 40, 0.0, &codec(1.45, (speed, 0.0), (speed, 0.0)), Way::Serial);
+    assert_eq!(
+        [2300.0, 9.0].map(|speed| even(speed).map(|of| (of / 1e8).round() / 10.0)),
+        [Some(356.9), Some(1.4)]
+    );
+    let (_, rates) = h200();
+    let codecs = rates.codecs("cuda:0", "cuda:0", Dtype::Bf16).expect("codecs");
+    let calls = |codec: &Codec| codec.encode().seconds_per_call() + codec.decode().seconds_per_call();
+    let fastest = codecs.iter().map(calls).fold(f64::INFINITY, f64::min);
+    assert!((5e-6..20e-6).contains(&fastest), "some 10 microseconds: {fastest}");
+    for named in Link::NAMED {
+        assert_eq!(Policy::default().decide(64 << 10, &named.link, &codecs).way, Way::Raw, "{}", named.name);
+    }
+}
+
 fn h200() -> (String, Rates) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/gpu/bench-h200.json");
     let text = std::fs::read_to_string(path).expect("the record");
@@ -266,7 +300,7 @@ fn rates_are_near_what_was_measured() {
                 for (rate, name) in [(scheme.encode, "encode"), (scheme.decode, "decode")] {
                     let seconds = row[name]["seconds"].as_f64().expect("seconds");
                     let model = rate.seconds_per_call() + bytes / rate.bytes_per_second();
-                    let limit = if seconds > 50e-6 { 1.15 } else { 1.5 };
+                    let limit = if seconds > 50e-6 { 1.25 } else { 2.0 };
                     let off = (model / seconds).max(seconds / model);
                     assert!(
                         off < limit,

@@ -1,7 +1,8 @@
 //! What was measured, read from the JSON of `splitzip bench`.
 //!
 //! A row is one size. Time is near enough a time of the call and a time of every byte, so the smallest and the largest row of a scheme give
-//! its [`Rate`]. On an H200 no row between them is off by more than a factor of 1.5 (8 MiB fit the second cache), and those that take 50 us and more by less than 1.15.
+//! its [`Rate`]. On an H200 no row between them is off by more than a factor of 2 (8 MiB fit the second cache and take 0.7 of it), and those that take
+//! 50 microseconds and more by less than 1.25.
 
 use super::{Codec, PolicyError, Rate};
 use crate::{Bases, Dtype, Scheme};

@@ -92,7 +92,11 @@ mod tests {
                 section.lines().find(|line| line.starts_with(&format!("| `{scheme}` |"))).expect("a row");
             let cells: Vec<f64> =
                 row.split('|').skip(2).take(2).map(|cell| cell.trim().parse().expect("GB/s")).collect();
-            assert_eq!(cells, [encode, decode], "{scheme}");
+            assert_eq!(
+                cells,
+                [encode, decode],
+                "{scheme}: bring CPU in src/commands/plan/rates.rs up to the document"
+            );
         }
     }
 
