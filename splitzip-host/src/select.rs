@@ -267,7 +267,7 @@ pub struct ChunkSize {
 }
 
 /// What becomes of every chunk of a tensor that is coded as `spec` says, without coding it: what an encoder of canonical frames does. `codebook` is that of
-/// schemes that have one; without one it is that of the tensor's own sample, as with [`CodebookChoice::Auto`](crate::CodebookChoice::Auto).
+/// schemes that have one; without one it is that of the tensor's own sample, as with [`CodebookChoice::Auto`].
 ///
 /// # Errors
 /// As [`Sample::coded_bytes`].

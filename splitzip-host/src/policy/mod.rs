@@ -2,7 +2,7 @@
 //!
 //! A connector asks [`Policy::decide`] before every transfer: how many raw bytes, over which [`Link`], with which [`Codec`]s (what was
 //! measured of a scheme: its ratio, and how fast it is encoded and decoded). The answer depends on nothing else: no clock, no
-//! allocation, no device, a microsecond for all schemes. `splitzip plan` prints the same answers.
+//! allocation, no device, a few microseconds for all schemes. `splitzip plan` prints the same answers.
 //!
 //! Three ways are compared:
 //!
