@@ -15,8 +15,8 @@ pub const CPU: [(Scheme, f64, f64); 4] =
 /// Rates, and where they are from.
 pub struct Known {
     pub rates: Rates,
-    /// The name of the file that was given.
-    file: Option<String>,
+    /// The file that was given, and the devices in it.
+    file: Option<(String, Vec<String>)>,
 }
 
 impl Known {
@@ -33,8 +33,9 @@ impl Known {
         let at = |reason: String| Failure::Failed(format!("{}: {reason}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| at(format!("cannot be read: {error}")))?;
         let mut rates = Rates::from_bench_json(&text).map_err(|error| at(error.to_string()))?;
+        let devices = rates.names().into_iter().map(str::to_owned).collect();
         rates.devices.extend(known.devices);
-        Ok(Known { rates, file: Some(path.display().to_string()) })
+        Ok(Known { rates, file: Some((path.display().to_string(), devices)) })
     }
 
     /// The device that is taken unless one says another.
@@ -44,23 +45,11 @@ impl Known {
 
     /// Where the rates of a device are from.
     pub fn source(&self, device: &str) -> String {
-        let from_file = |file: &String| {
-            let known = ["h200", "cpu"];
-            let first = self.rates.devices.iter().find(|of| of.device == device);
-            let ours = first.is_some_and(|of| known.contains(&device) && self.is_record(of));
-            (!ours).then(|| file.clone())
-        };
-        self.file.as_ref().and_then(from_file).unwrap_or_else(|| match device {
-            "cpu" => "docs/performance.md, one thread of a Xeon with AVX-512".to_owned(),
+        match &self.file {
+            Some((file, devices)) if devices.iter().any(|of| of == device) => file.clone(),
+            _ if device == "cpu" => "docs/performance.md, one thread of a Xeon with AVX-512".to_owned(),
             _ => "docs/gpu/bench-h200.json, one NVIDIA H200".to_owned(),
-        })
-    }
-
-    /// Whether these rates are one of ours: they stand behind those of the file.
-    fn is_record(&self, of: &DeviceRates) -> bool {
-        let same =
-            self.rates.devices.iter().filter(|other| (&other.device, other.dtype) == (&of.device, of.dtype));
-        same.count() == 1
+        }
     }
 }
 
