@@ -7,6 +7,7 @@
 //! - the runtime descriptions: [`Dtype`], [`Scheme`], [`Codebook`], [`Histogram`];
 //! - the frame format ([`format`](mod@format)), specified in `docs/format.md`;
 //! - `.spz` files ([`file`](mod@file)), specified in `docs/files.md`;
+//! - KV in pages of serving engines ([`paged`]), drawn in `docs/layouts.md`;
 //! - the [`Executor`] trait, and [`Reference`], the naive executor that says what is right.
 //!
 //! ```
@@ -34,6 +35,7 @@ mod executor;
 pub mod file;
 pub mod format;
 pub mod measure;
+pub mod paged;
 pub mod reference;
 mod sample;
 mod scheme;
