@@ -1,7 +1,7 @@
 //! Page tables: which pages hold the tokens of a request, in order.
 
 use super::PagedError;
-use super::error::times;
+use super::error::{plus, times};
 use std::ops::Range;
 
 /// The numbers of pages, one behind the other.
@@ -124,9 +124,9 @@ impl<'a> PageTable<'a> {
         if !possible {
             return Err(PagedError::LastPage { valid, pages, page_tokens });
         }
-        let before =
-            times(|| "the number of tokens in the pages".to_owned(), pages.saturating_sub(1), page_tokens)?;
-        PageTable::new(ids, page_tokens, before + valid)
+        let what = || "the number of tokens in the pages".to_owned();
+        let before = times(what, pages.saturating_sub(1), page_tokens)?;
+        PageTable::new(ids, page_tokens, plus(what, before, valid)?)
     }
 
     /// A part of the tokens, which need not start or end with a page. Pages that hold none of them are left out.

@@ -123,6 +123,18 @@ impl Runs {
         whole || self.first_byte % self.run_bytes + self.bytes <= self.run_bytes
     }
 
+    /// Where byte `byte` of the tensor lies in the pool: the formula of the type, with `page` for the number of the page of an entry of the table.
+    pub fn place(&self, byte: u64, page: impl Fn(u64) -> u64) -> u64 {
+        let from = self.first_byte + byte;
+        let run = from / self.run_bytes;
+        let row = run / self.runs_in_row;
+        self.base
+            + page(row / self.rows_in_page) * self.page_stride
+            + row % self.rows_in_page * self.row_stride
+            + run % self.runs_in_row * self.run_stride
+            + from % self.run_bytes
+    }
+
     /// Calls `visit` with place in the pool and length of the pieces of a range of bytes of the tensor, in order, until it says `false`; pieces that
     /// touch are one.
     ///
