@@ -572,7 +572,10 @@ mod shared {
 }
 
 /// Calls `work` with a frame whose planes are at fixed offsets: this one, or an unpacked copy if it leaves chunks out.
-fn with_fixed_planes<T>(frame: &Frame<'_>, work: impl FnOnce(&Frame<'_>) -> Result<T>) -> Result<T> {
+pub(crate) fn with_fixed_planes<T>(
+    frame: &Frame<'_>,
+    work: impl FnOnce(&Frame<'_>) -> Result<T>,
+) -> Result<T> {
     if !frame.spec().flags.packed {
         return work(frame);
     }

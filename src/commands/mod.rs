@@ -6,6 +6,7 @@ pub mod compress;
 pub mod decompress;
 pub mod devices;
 pub mod inspect;
+mod part;
 pub mod verify;
 
 use crate::failure::{Failure, Result};
