@@ -106,7 +106,7 @@ fn parts_that_cannot_be() {
     part("--tensors", "x*").fails(2, &["no tensor has such a name", "layers.0.k"]);
     part("--tensors", "a[").fails(2, &["a[", "--tensors"]);
     part("--tokens", "0..32").fails(2, &["dimension 0 of \"ids\" has 300 tokens", "\"layers.0.k\" 32"]);
-    for wrong in ["5..3", "..", "3", "a..b", "-1..2"] {
+    for wrong in ["5..3", "..", "3", "a..b", "1..-2"] {
         let said = part("--tokens", wrong);
         assert_eq!(said.code, Some(2), "{wrong}");
         assert!(said.stderr.contains("--tokens"), "{}", said.stderr);
