@@ -1,7 +1,7 @@
 //! KV in pages: whatever the layouts of both sides, the elements arrive, and nothing else is written.
 
 use proptest::prelude::*;
-use splitzip_host::conformance::{Content, has};
+use splitzip_host::conformance::{self, Content, has};
 use splitzip_host::paged::{
     Form, KvLayout, KvShape, PageIds, PageOrder, PageTable, Paged, Place, PoolTensor, RowMap, RowShape,
     VllmOrder, naive,
@@ -241,21 +241,10 @@ fn rows_of_several_formats() {
 
 /// All members, in chunks that end in other places than pages, with tables that start within one, on every level of instructions.
 fn all_members() {
-    let shape = KvShape { layers: 1, pages: 60, page_tokens: 16, heads: 5, head_dim: 72, dtype: Dtype::Bf16 };
-    let ids: Vec<i32> = (0..52).map(|page| (page * 17 + 5) % 60).collect();
     for member in members::members() {
-        let (dtype, head_dim) = (member.dtype, shape.head_dim);
-        let fused = KvLayout::vllm_fused(&KvShape { dtype, ..shape }, VllmOrder::Lbhnc).unwrap();
-        let pair =
-            KvLayout::sglang(&KvShape { dtype, page_tokens: 100, pages: 10, head_dim, ..shape }).unwrap();
-        let table = PageTable::new(PageIds::I32(&ids), 16, 830).unwrap().slice(7..826).unwrap();
-        let source = fused.bind(table).unwrap();
-        let target = pair.bind_consecutive(1, 819).unwrap();
-        let mut spec = source.spec(member.scheme, Flags::CHECKSUMS);
-        spec.tensors.iter_mut().for_each(|tensor| tensor.bases = member.bases);
         for (executor, content) in EXECUTORS.iter().zip([Content::Mixed, Content::Outliers]) {
             assert_eq!(has(executor, member), Ok(true));
-            exchange(executor, (&fused, &source), (&pair, &target), content, &spec);
+            conformance::check_paged(executor, member, content).unwrap_or_else(|error| panic!("{error}"));
         }
     }
 }
@@ -344,7 +333,7 @@ impl Side {
     /// Tensors of these forms, which have equally many heads: in one pool with shared rows, or in a pool each.
     fn new(forms: &[Form], tokens: u64, of: &Shapes) -> Side {
         let count = (of.first + tokens).div_ceil(of.page_tokens);
-        let pages = count + of.seed % 5;
+        let pages = (count + of.seed % 5).max(1);
         let heads = forms[0].heads;
         let all: u64 = forms.iter().map(|form| form.head_bytes().unwrap()).sum();
         let (mut tensors, mut base) = (Vec::new(), of.base);
@@ -496,6 +485,19 @@ proptest! {
                 naive::scatter(&paged, number, &naive::gather(&paged, number, &shared(&untouched)).unwrap(), &mut exclusive(&mut got)).unwrap();
             }
             prop_assert!(got == untouched, "bytes outside of the destination were written");
+        }
+    }
+}
+
+/// Requests of no tokens, also in pools of no pages.
+#[test]
+fn nothing_at_all() {
+    for pages in [0, 5] {
+        for (name, layout) in named(&KvShape { pages, ..SHAPE }) {
+            let paged = layout.bind(PageTable::new(PageIds::I32(&[]), 4, 0).unwrap()).unwrap();
+            assert!(pages != 0 || layout.pool_bytes().unwrap().iter().all(|&bytes| bytes == 0), "{name}");
+            let spec = paged.spec(Scheme::W2x3, Flags::CHECKSUMS);
+            exchange(&EXECUTORS[0], (&layout, &paged), (&layout, &paged), Content::Plain, &spec);
         }
     }
 }

@@ -106,7 +106,8 @@ impl Strides {
                 Axis::Tokens => shape.page_tokens,
                 Axis::Heads => shape.heads,
             };
-            stride = times(|| "the size of a pool".to_owned(), stride, size)?;
+            // A pool of no pages has the strides of one with a page, so that keys and values stay apart.
+            stride = times(|| "the size of a pool".to_owned(), stride, size.max(1))?;
         }
         Ok(Strides(strides))
     }

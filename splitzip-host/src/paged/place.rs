@@ -98,15 +98,12 @@ impl PoolTensor {
     /// # Errors
     /// [`PagedError::Overflow`].
     pub fn pool_bytes(&self) -> Result<u64, PagedError> {
-        if self.place.pages == 0 {
-            return Ok(0);
-        }
         let what = || format!("the place of {:?}", self.form.name);
         let mut end = plus(what, self.place.base, self.form.head_bytes()?)?;
         for (stride, count) in self.steps() {
             end = plus(what, end, times(what, stride, count - 1)?)?;
         }
-        Ok(end)
+        Ok(if self.place.pages == 0 { 0 } else { end })
     }
 
     /// Strides and how many of each there are, each at least one.
