@@ -5,7 +5,7 @@ use crate::commands::plan::Plan;
 use crate::commands::report::ReportArguments;
 use crate::device::DeviceChoice;
 use clap::{Args, Parser, Subcommand};
-use splitzip_host::file::Options;
+use splitzip_host::file::{Options, Tokens};
 use splitzip_host::{Bases, BasesChoice, Dtype, Scheme, SchemeChoice};
 use std::path::PathBuf;
 
@@ -76,11 +76,34 @@ pub struct Decompress {
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
+    pub part: PartArguments,
+    #[command(flatten)]
     pub target: TargetArguments,
     #[command(flatten)]
     pub work: WorkArguments,
     #[command(flatten)]
     pub json: JsonArguments,
+}
+
+/// With any of these the result is a safetensors file of the tensors that are left, with their shapes and the metadata of the original.
+#[derive(Debug, Args)]
+pub struct PartArguments {
+    /// Restore only tensors whose names match, as in 'layers.3.*' or '*.[kv]'; may be repeated. OUT is then a safetensors file of these.
+    #[arg(long, value_name = "PATTERN")]
+    pub tensors: Vec<glob::Pattern>,
+    /// Restore only these tokens of each tensor: A to B - 1, from A on, or up to B - 1.
+    #[arg(long, value_name = "A..B", value_parser = tokens)]
+    pub tokens: Option<Tokens>,
+    /// The dimension that counts tokens, 0 the first, -1 the last [default: the last but one, or the only one].
+    #[arg(long, value_name = "N", requires = "tokens", allow_negative_numbers = true)]
+    pub token_axis: Option<i32>,
+}
+
+impl PartArguments {
+    /// Whether all is wanted.
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty() && self.tokens.is_none()
+    }
 }
 
 #[derive(Debug, Args)]
@@ -279,6 +302,20 @@ fn dtype_help() -> String {
         of(1),
         of(2)
     )
+}
+
+/// `2..5`, `2..` or `..5`.
+fn tokens(text: &str) -> Result<Tokens, String> {
+    let refuse = || format!("{text:?} is no range of tokens; say A..B, A.. or ..B with A not above B");
+    let (start, end) = text.split_once("..").ok_or_else(refuse)?;
+    let number = |text: &str| text.parse::<u64>().map_err(|_| refuse());
+    let end = if end.is_empty() { None } else { Some(number(end)?) };
+    let start = match start {
+        "" if end.is_none() => return Err(refuse()),
+        "" => 0,
+        start => number(start)?,
+    };
+    if end.is_some_and(|end| end < start) { Err(refuse()) } else { Ok(Tokens { start, end }) }
 }
 
 /// A dtype that is coded; `bytes` is none.

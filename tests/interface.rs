@@ -111,6 +111,26 @@ fn json_of_compress_decompress_and_verify() {
 }
 
 #[test]
+fn json_of_a_part() {
+    let place = Place::new();
+    let (input, packed, part) = (input(&place), place.path("x.spz"), place.path("part"));
+    run([&"compress", &input, &"-o", &packed, &"--device", &"cpu"]).succeeds();
+    let decompress: [&dyn AsRef<std::ffi::OsStr>; 10] = [
+        &"decompress",
+        &packed,
+        &"-o",
+        &part,
+        &"--tensors",
+        &"layers.*",
+        &"--tokens",
+        &"3..20",
+        &"--device",
+        &"cpu",
+    ];
+    insta::assert_json_snapshot!("decompress_part", object(&decompress));
+}
+
+#[test]
 fn json_of_inspect_and_calibrate() {
     let place = Place::new();
     let (input, packed, book) = (input(&place), place.path("x.spz"), place.path("book"));

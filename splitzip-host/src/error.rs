@@ -234,6 +234,9 @@ pub enum Error {
     /// Numbers that no plan of a transfer can be made with.
     #[error(transparent)]
     Policy(#[from] crate::policy::PolicyError),
+    /// Something wrong with pages, layouts or their pairing.
+    #[error(transparent)]
+    Paged(#[from] crate::paged::PagedError),
     /// Something wrong with a file around the frames.
     #[error(transparent)]
     File(#[from] crate::file::FileError),

@@ -8,6 +8,7 @@
 //! - the frame format ([`format`](mod@format)), specified in `docs/format.md`;
 //! - `.spz` files ([`file`](mod@file)), specified in `docs/files.md`;
 //! - whether compression pays for a transfer ([`policy`]);
+//! - KV in pages of serving engines ([`paged`]), drawn in `docs/layouts.md`;
 //! - the [`Executor`] trait, and [`Reference`], the naive executor that says what is right.
 //!
 //! ```
@@ -36,6 +37,7 @@ pub mod file;
 pub mod format;
 pub mod measure;
 pub mod policy;
+pub mod paged;
 pub mod reference;
 mod sample;
 mod scheme;

@@ -1,6 +1,6 @@
 //! `decompress`.
 
-use super::{open, refuse_same};
+use super::{open, part, refuse_same};
 use crate::arguments::Decompress;
 use crate::device;
 use crate::failure::{Failure, Result};
@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 pub fn run(arguments: &Decompress) -> Result {
+    if !arguments.part.is_empty() {
+        return part::run(arguments);
+    }
     let output = match &arguments.output {
         Some(output) => output.clone(),
         None => without_extension(&arguments.input)?,

@@ -10,6 +10,7 @@ pub mod inspect;
 pub mod plan;
 mod ratios;
 pub mod report;
+mod part;
 pub mod verify;
 
 use crate::failure::{Failure, Result};

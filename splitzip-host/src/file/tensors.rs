@@ -5,8 +5,9 @@
 
 use super::FileError;
 use crate::{Dtype, Result};
-use serde::de::{self, IgnoredAny, MapAccess, Visitor};
+use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::fmt;
 
@@ -58,6 +59,7 @@ impl Tensor {
 pub struct Contents {
     tensors: Vec<Tensor>,
     data_at: u64,
+    metadata: Option<String>,
 }
 
 impl Contents {
@@ -90,8 +92,8 @@ impl Contents {
         })?;
         let entries: Entries =
             serde_json::from_str(header).map_err(|error| refuse(format!("its header: {error}")))?;
-        let mut tensors = Vec::with_capacity(entries.0.len());
-        for (name, entry) in entries.0 {
+        let mut tensors = Vec::with_capacity(entries.tensors.len());
+        for (name, entry) in entries.tensors {
             tensors.push(entry.check(name, data_at, file_bytes)?);
         }
         tensors.sort_by(|a, b| (a.at, a.bytes, &a.name).cmp(&(b.at, b.bytes, &b.name)));
@@ -106,7 +108,12 @@ impl Contents {
             }
             end = tensor.at + tensor.bytes;
         }
-        Ok(Contents { tensors, data_at })
+        Ok(Contents { tensors, data_at, metadata: entries.metadata })
+    }
+
+    /// What the header has as `__metadata__`, as it is written there.
+    pub fn metadata(&self) -> Option<&str> {
+        self.metadata.as_deref()
     }
 
     /// The tensors, in the order in which they lie in the file.
@@ -173,7 +180,10 @@ fn element_bits(name: &str) -> Option<u64> {
 }
 
 /// The entries of a header, in its order, with unique names.
-struct Entries(Vec<(String, Entry)>);
+struct Entries {
+    tensors: Vec<(String, Entry)>,
+    metadata: Option<String>,
+}
 
 impl<'de> Deserialize<'de> for Entries {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Entries, D::Error> {
@@ -191,7 +201,7 @@ impl<'de> Visitor<'de> for EntriesVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
-        let (mut entries, mut names) = (Vec::new(), HashSet::new());
+        let (mut tensors, mut metadata, mut names) = (Vec::new(), None, HashSet::new());
         while let Some(name) = map.next_key::<String>()? {
             if !names.insert(name.clone()) {
                 return Err(de::Error::custom(format!(
@@ -199,11 +209,11 @@ impl<'de> Visitor<'de> for EntriesVisitor {
                 )));
             }
             if name == "__metadata__" {
-                map.next_value::<IgnoredAny>()?;
+                metadata = Some(map.next_value::<Box<RawValue>>()?.get().to_owned());
             } else {
-                entries.push((name, map.next_value()?));
+                tensors.push((name, map.next_value()?));
             }
         }
-        Ok(Entries(entries))
+        Ok(Entries { tensors, metadata })
     }
 }
