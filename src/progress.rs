@@ -31,7 +31,7 @@ impl Bar {
     /// Says that `done` bytes are done, of those that the present file has.
     pub fn at(&mut self, done: u64) -> splitzip_host::Result<()> {
         self.bar.set_position(self.before + done);
-        if INTERRUPTED.load(Ordering::Relaxed) { Err(FileError::Interrupted.into()) } else { Ok(()) }
+        if interrupted() { Err(FileError::Interrupted.into()) } else { Ok(()) }
     }
 
     /// Says that the next file begins, after one of `bytes`.
@@ -45,6 +45,11 @@ impl Drop for Bar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Whether there was an interrupt.
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
 }
 
 /// From now on an interrupt lets the work end by itself; a second one ends it at once.

@@ -6,9 +6,14 @@ pub mod compress;
 pub mod decompress;
 pub mod devices;
 pub mod inspect;
+pub mod manual;
+mod several;
+mod tree;
 pub mod verify;
 
 use crate::failure::{Failure, Result};
+use crate::output::shown;
+use crate::pipe::{Stdin, is_pipe};
 use splitzip_host::file::{Chunks, Mapped, Report, TensorReport};
 use splitzip_host::{Bases, Dtype, Scheme};
 use std::path::Path;
@@ -22,16 +27,18 @@ fn refuse_same(input: &Path, output: &Path) -> Result {
     match same_file::is_same_file(input, output) {
         Ok(true) => Err(Failure::Failed(format!(
             "{} and {} are the same file; write to another one",
-            input.display(),
-            output.display()
+            shown(input),
+            shown(output)
         ))),
         // The input cannot be opened: whoever reads it says so.
         Ok(false) | Err(_) => Ok(()),
     }
 }
 
+/// Maps a file. What comes through stdin is kept in a temporary file without a name first, as a file that is read twice has to be.
 fn open(path: &Path) -> Result<Mapped> {
-    Mapped::open(path).map_err(Failure::at(path))
+    let opened = if is_pipe(path) { Mapped::spooled(Stdin::open()?, path) } else { Mapped::open(path) };
+    opened.map_err(Failure::at(path))
 }
 
 /// What JSON objects say about a tensor.
