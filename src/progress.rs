@@ -16,12 +16,17 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar; it draws nothing when stderr is no terminal.
+    /// A bar; it draws nothing when stderr is no terminal. A total of 0 is one that nobody knows yet.
     pub fn new(what: &'static str, total: u64) -> Bar {
-        let bar = ProgressBar::new(total).with_message(what);
-        let style = ProgressStyle::with_template(
-            "{msg} {wide_bar} {decimal_bytes} of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta}",
-        );
+        let (bar, template) = match total {
+            0 => (ProgressBar::no_length(), "{msg} {decimal_bytes}, {decimal_bytes_per_sec}"),
+            _ => (
+                ProgressBar::new(total),
+                "{msg} {wide_bar} {decimal_bytes} of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta}",
+            ),
+        };
+        let bar = bar.with_message(what);
+        let style = ProgressStyle::with_template(template);
         if let Ok(style) = style {
             bar.set_style(style);
         }

@@ -92,17 +92,30 @@ fn an_interrupt_of_the_other_inputs() {
         assert!(place.names().is_empty(), "{name}: {:?}", place.names());
     }
 
+    let start = |inputs: &[PathBuf]| {
+        let mut command = command();
+        command.args(["compress", "--device", "cpu"]).args(inputs);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts")
+    };
     let place = Place::new();
     fs::create_dir(place.path("model")).expect("a directory");
     fs::rename(large(&place), place.path("model/large.safetensors")).expect("rename");
-    let mut command = command();
-    command.args(["compress", "--device", "cpu"]).arg(place.path("model"));
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let child = start(&[place.path("model")]);
     appears(|| place.names().len() == 2);
     interrupt(&child);
     let said = Run::from(child.wait_with_output().expect("wait"));
     said.fails(1, &["interrupted; nothing was written"]);
     assert_eq!(place.names(), ["model"]);
+
+    // Of several files the first is done when the second is interrupted.
+    let place = Place::new();
+    fs::copy(fixture(), place.path("first")).expect("copy");
+    let child = start(&[place.path("first"), large(&place)]);
+    appears(|| place.names().iter().any(|name| name.starts_with(".large")));
+    interrupt(&child);
+    let said = Run::from(child.wait_with_output().expect("wait"));
+    said.fails(1, &["interrupted; 1 of 2 inputs are done"]);
+    assert_eq!(place.names(), ["first", "first.spz", "large"]);
 }
 
 /// Waits until something has happened.

@@ -85,9 +85,7 @@ impl Target {
                 source: error.error,
             },
         })?;
-        // The new name must survive a power failure as well. Some file systems cannot do this; the file is complete all the same.
-        #[cfg(unix)]
-        let _ = File::open(&self.directory).and_then(|directory| directory.sync_all());
+        sync(&self.directory);
         Ok(())
     }
 }
@@ -97,6 +95,7 @@ impl Target {
 #[derive(Debug)]
 pub struct TargetDirectory {
     staging: TempDir,
+    parent: PathBuf,
     path: PathBuf,
 }
 
@@ -119,7 +118,7 @@ impl TargetDirectory {
             let source = error.raw_os_error().map_or(error, io::Error::from_raw_os_error);
             FileError::Io { action: "create", path: path.to_owned(), source }
         })?;
-        Ok(TargetDirectory { staging, path: path.to_owned() })
+        Ok(TargetDirectory { staging, parent, path: path.to_owned() })
     }
 
     /// The directory to fill.
@@ -135,12 +134,22 @@ impl TargetDirectory {
         if fs::symlink_metadata(&self.path).is_ok() {
             return Err(FileError::DirectoryExists { path: self.path.clone() }.into());
         }
+        sync(self.staging.path());
         let renamed = fs::rename(self.staging.path(), &self.path);
         renamed.map_err(FileError::io("rename the finished directory to", &self.path))?;
+        sync(&self.parent);
         // Nothing is there under the old name any more.
         let _ = self.staging.keep();
         Ok(())
     }
+}
+
+/// Names must survive a power failure as well. Some file systems cannot do this; the files are complete all the same.
+fn sync(directory: &Path) {
+    #[cfg(unix)]
+    let _ = File::open(directory).and_then(|directory| directory.sync_all());
+    #[cfg(not(unix))]
+    let _ = directory;
 }
 
 /// The directory of a target, and how the name of a temporary beside it starts.
