@@ -31,8 +31,8 @@ pages, `splitzip completions SHELL` writes completions.
 ## Outputs
 
 Files are written beside their target and get its name when they are complete and on disk: an interrupt, an error or a full disk leaves the target as it was and
-nothing half done. Existing files are replaced with `--force` only. Memory is that of a few frames of 64 MiB, whatever the size of the file; a mapped input may
-show as resident while the system has room for it.
+nothing half done. Existing files are replaced with `--force` only. Memory is that of a few frames of 64 MiB, whatever the size of the file: some 400 MB
+([measured](performance.md#large-files)).
 
 Results go to stdout, errors, warnings and progress (on a terminal) to stderr. With `--json` stdout has one object; fields of schema 1 do not go away or change
 their meaning. Colours are for terminals only; `NO_COLOR` turns them off.

@@ -3,7 +3,7 @@
 //!
 //! The exponents are drawn from those of a real KV cache, signs and mantissas are random, so nothing but exponents can be gained. Memory is
 //! limited by the system (`RLIMIT_DATA`: everything private and writable; a mapped input is neither), so an allocation beyond the limit would
-//! fail; what is reported is the peak that the system counts.
+//! fail; and the peak of all that is resident, pages of mapped files with it, stays below the same limit.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -139,7 +139,8 @@ fn finish(mut child: Child, watched: JoinHandle<Peak>) -> Peak {
     let peak = watched.join().expect("the watcher");
     let status = child.wait().expect("wait");
     assert!(status.success(), "{status}: {said}");
-    assert!(peak.anonymous > 0 && peak.anonymous < MEMORY_KIB, "{peak:?}");
+    // Pages of mapped files count too.
+    assert!(peak.anonymous > 0 && peak.resident < MEMORY_KIB, "{peak:?}");
     peak
 }
 
@@ -184,8 +185,6 @@ fn through_pipes(bytes: u64) {
     let peaks = [finish(compress, compress_peak), finish(decompress, decompress_peak)];
     assert_eq!(written, <[u8; 32]>::from(read), "other bytes came back");
     let raw_bytes = checkpoint.bytes();
-    // Nothing is mapped: all that is resident counts.
-    assert!(peaks.iter().all(|peak| peak.resident < MEMORY_KIB), "{peaks:?}");
     let rate = raw_bytes as f64 / seconds / 1e9;
     report("pipes", raw_bytes, coded_bytes, &format!("{seconds:.0} s for all, {rate:.2} GB/s"), peaks);
 }
@@ -225,8 +224,8 @@ fn through_files(bytes: u64) {
 
 #[test]
 fn a_small_checkpoint() {
-    through_pipes(12 << 20);
-    through_files(12 << 20);
+    through_pipes(6 << 20);
+    through_files(6 << 20);
 }
 
 /// `SPLITZIP_SOAK`: GiB through pipes, and behind a comma GiB through files.

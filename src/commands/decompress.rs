@@ -2,7 +2,7 @@
 
 use super::several::{self, Job, Outcome};
 use super::tree::{Tree, is_compressed};
-use super::{open, refuse_same};
+use super::{behind, open, refuse_same};
 use crate::arguments::Decompress;
 use crate::device;
 use crate::failure::{Failure, Result};
@@ -74,8 +74,9 @@ impl Work<'_> {
             started = Instant::now();
             let raw_bytes = reader.header().raw_bytes;
             let mut bar = Bar::new("decompress", raw_bytes);
-            file::decompress(self.executor, &mut reader, sink.writer(), &mut |done| bar.at(done))
-                .map_err(between)?;
+            let mut progress = behind(&mut bar, &reader, &mapped, None);
+            file::decompress(self.executor, &mut reader, sink.writer(), &mut progress).map_err(between)?;
+            drop(progress);
             drop(bar);
             mapped.check_unchanged().map_err(Failure::at(input))?;
             sink.commit(output)?;

@@ -1,8 +1,8 @@
 //! `verify`: one file or stream, several files, or a directory of them.
 
-use super::open;
 use super::several::{self, Job, Outcome};
 use super::tree::{Tree, is_compressed};
+use super::{behind, open};
 use crate::arguments::Verify;
 use crate::device;
 use crate::failure::{Failure, Result};
@@ -69,12 +69,13 @@ impl Work<'_> {
         let mut reader = Reader::from_bytes(&mapped).map_err(Failure::at(input))?;
         let raw_bytes = reader.header().raw_bytes;
         let mut bar = Bar::new("verify", raw_bytes);
-        let mut progress = |done| bar.at(done);
+        let mut progress = behind(&mut bar, &reader, &mapped, original.as_ref());
         match &original {
             Some(original) => file::verify_against(self.executor, &mut reader, original, &mut progress),
             None => file::verify(self.executor, &mut reader, &mut progress),
         }
         .map_err(Failure::at(input))?;
+        drop(progress);
         drop(bar);
         let (coded_bytes, frames) = (reader.file_bytes(), reader.frames().len() as u64);
         let report = StreamReport { raw_bytes, coded_bytes, frames, sha256: *reader.sha256() };

@@ -5,7 +5,7 @@ use super::FileError;
 use crate::Result;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -74,6 +74,22 @@ impl Mapped {
     /// The path that was opened.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Says that these bytes are not needed for now. They stay in the system's cache of the file but count as this process's memory no
+    /// longer; reading them again maps them again.
+    pub fn release(&self, bytes: Range<u64>) {
+        #[cfg(unix)]
+        if let Some(map) = &self.map {
+            let end = bytes.end.min(map.len() as u64) as usize;
+            let start = bytes.start.min(end as u64) as usize;
+            // SAFETY: the map is shared and read-only, so its pages have no other content than the file, from which the system gets
+            // them again.
+            let _ =
+                unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
+        }
+        #[cfg(not(unix))]
+        let _ = bytes;
     }
 
     /// Says whether size and time of the file are still those that it had when it was opened.

@@ -4,7 +4,7 @@ mod table;
 
 use super::several::{self, Job, Outcome};
 use super::tree::{Tree, is_safetensors};
-use super::{TensorObject, escapes, notes, open, refuse_same};
+use super::{TensorObject, behind, escapes, notes, open, refuse_same};
 use crate::arguments::Compress;
 use crate::device;
 use crate::failure::{Failure, Result};
@@ -117,7 +117,13 @@ impl Work<'_> {
         let (executor, options, out) = (self.executor, &self.options, sink.writer());
         let (report, source) = match source {
             Source::File(file) => {
-                let report = file::compress(executor, &file, out, options, &mut |done| bar.at(done));
+                let mut released = 0;
+                let mut progress = |done| {
+                    file.release(released..done);
+                    released = done;
+                    bar.at(done)
+                };
+                let report = file::compress(executor, &file, out, options, &mut progress);
                 (report, Some(file))
             }
             Source::Stream(stream) => {
@@ -224,7 +230,7 @@ fn verify(executor: &dyn Executor, temporary: &Path, source: Option<&Mapped>, in
     let started = Instant::now();
     let verified = Reader::from_bytes(&written).and_then(|mut reader| {
         let mut bar = Bar::new("verify", reader.header().raw_bytes);
-        let mut progress = |done| bar.at(done);
+        let mut progress = behind(&mut bar, &reader, &written, source);
         match source {
             Some(source) => file::verify_against(executor, &mut reader, source, &mut progress),
             None => file::verify(executor, &mut reader, &mut progress),
