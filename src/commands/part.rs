@@ -16,9 +16,13 @@ pub fn run(arguments: &Decompress) -> Result {
         let reason = "a part of a file is not its original: say with -o where to write";
         return Err(Failure::Usage(reason.to_owned()));
     };
-    let input = open(&arguments.input)?;
-    refuse_same(&arguments.input, output)?;
-    let mut reader = Reader::from_bytes(&input).map_err(Failure::at(&arguments.input))?;
+    let [path] = &arguments.inputs[..] else {
+        let reason = "--tensors and --tokens take a part of one file; name one .spz file";
+        return Err(Failure::Usage(reason.to_owned()));
+    };
+    let input = open(path)?;
+    refuse_same(path, output)?;
+    let mut reader = Reader::from_bytes(&input).map_err(Failure::at(path))?;
     let executor = device::choose(arguments.work.device, arguments.work.threads, |_| true)?;
 
     catch_interrupts();
@@ -31,10 +35,10 @@ pub fn run(arguments: &Decompress) -> Result {
     let part = Part { keep: &keep, tokens: arguments.part.tokens, token_axis: arguments.part.token_axis };
     let writer = BufWriter::new(target.file());
     let report = file::decompress_part(&*executor, &mut reader, &part, writer, &mut |done| bar.at(done))
-        .map_err(Failure::between(&arguments.input, output))?;
+        .map_err(Failure::between(path, output))?;
     drop(bar);
     let speed = Speed::new(report.raw_bytes, started.elapsed());
-    input.check_unchanged().map_err(Failure::at(&arguments.input))?;
+    input.check_unchanged().map_err(Failure::at(path))?;
     target.commit().map_err(Failure::at(output))?;
 
     let device = executor.name();
@@ -42,7 +46,7 @@ pub fn run(arguments: &Decompress) -> Result {
         return output::json(&Object {
             schema: SCHEMA,
             command: "decompress",
-            input: arguments.input.display().to_string(),
+            input: path.display().to_string(),
             output: output.display().to_string(),
             device: &device,
             raw_bytes: report.raw_bytes,

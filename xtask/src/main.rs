@@ -1,4 +1,5 @@
-//! The tasks of the repository: `cargo xtask test`, `cargo xtask bless`, `cargo xtask ci`, `cargo xtask large`, and the recipes that are kept as patches.
+//! The tasks of the repository: `cargo xtask test`, `cargo xtask bless`, `cargo xtask ci`, `cargo xtask large`, `cargo xtask soak`, and the
+//! recipes that are kept as patches.
 //!
 //! Every task is a few commands, each printed before it runs, so that anybody can type them one by one.
 
@@ -16,6 +17,7 @@ Usage: cargo xtask TASK
   ci     rustfmt and clippy, then `test`
 
   large  tensors and requests around 2^32 bytes on the CPU: takes 10 GB of memory, and a minute once it is built
+  soak [PIPES[,FILES]]  compress and restore so many GiB through pipes and through files under 2 GiB of memory [default: 20,4]
 
   recipes            apply the patches in docs/recipes to copies of the repository, build and test these (`test` type-checks them)
   recipe open NAME   make the copy target/recipes/NAME, with the patch as far as it fits
@@ -29,6 +31,8 @@ fn main() -> ExitCode {
         ["bless"] => bless(),
         ["ci"] => format() && lint() && test(),
         ["large"] => large(),
+        ["soak"] => soak("20,4"),
+        ["soak", sizes] => soak(sizes),
         ["recipes"] => recipe::check(),
         ["recipe", "open", name] => recipe::open_copy(name),
         ["recipe", "write", name] => recipe::write(name),
@@ -81,6 +85,13 @@ fn large() -> bool {
     let test = ["test", "--release", "--package", "splitzip-host", "--test", "large"];
     let harness = ["--", "--ignored", "--nocapture", "--test-threads", "1"];
     run(&mut cargo(&[&test[..], &harness].concat()))
+}
+
+/// Minutes of work and gigabytes of disk, so no part of `test`, which runs the same on a small one.
+fn soak(sizes: &str) -> bool {
+    let test = ["test", "--release", "--package", "splitzip", "--test", "soak"];
+    let all = [&test[..], &["--", "--ignored", "--nocapture"]].concat();
+    run(cargo(&all).env("SPLITZIP_SOAK", sizes))
 }
 
 fn format() -> bool {
