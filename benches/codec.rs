@@ -9,6 +9,7 @@ use criterion::{
     measurement::WallTime,
 };
 use rayon::prelude::*;
+use splitzip_host::paged::{KvLayout, KvShape, PageIds, PageOrder, PageTable, VllmOrder};
 use splitzip_host::{Cpu, Dtype, Executor, Flags, Frame, FrameSpec, Scheme, TensorSpec};
 use std::hint::black_box;
 use std::thread::available_parallelism;
@@ -70,5 +71,55 @@ fn codec(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, codec);
+/// The same bytes as keys and values of 8 heads of 128 in pages, beside one piece: what gathering and scattering cost.
+fn paged(criterion: &mut Criterion) {
+    let raw = tiled(BYTES);
+    let all = available_parallelism().map_or(1, usize::from);
+    let shape =
+        KvShape { layers: 1, pages: 512, page_tokens: 16, heads: 8, head_dim: 128, dtype: Dtype::Bf16 };
+    let slots = KvShape { pages: 8192, page_tokens: 1, ..shape };
+    let piece = KvShape { pages: 1, page_tokens: 8192, ..shape };
+    let layouts = [
+        ("one piece", KvLayout::flash_infer_pair(&piece, PageOrder::Nhd), 1),
+        ("blocks", KvLayout::vllm(&shape), 512),
+        ("fused blocks", KvLayout::vllm_fused(&shape, VllmOrder::Lbhnc), 512),
+        ("slots", KvLayout::sglang(&slots), 8192),
+    ];
+    let mut group = criterion.benchmark_group("paged w2x3");
+    group.throughput(Throughput::Bytes(raw.len() as u64)).sample_size(20);
+    let mut counts = vec![1, all];
+    counts.dedup();
+    for (name, layout, pages) in layouts {
+        let layout = layout.expect("a layout");
+        // Scattered: 301 is prime to all numbers of pages.
+        let ids: Vec<i32> = (0..pages).map(|entry| entry * 301 % pages).collect();
+        let page_tokens = 8192 / pages as u64;
+        let table = PageTable::new(PageIds::I32(&ids), page_tokens, 8192).expect("a table");
+        let paged = layout.bind(table).expect("a request");
+        let sizes = layout.pool_bytes().expect("sizes");
+        let mut rest = &raw[..];
+        let pools: Vec<&[u8]> =
+            sizes.iter().map(|&bytes| rest.split_off(..bytes as usize).expect("so many bytes")).collect();
+        let spec = paged.spec(Scheme::W2x3, Flags::default());
+        let mut frame = vec![0; spec.layout().expect("a layout").max_frame_bytes as usize];
+        let mut back: Vec<Vec<u8>> = sizes.iter().map(|&bytes| vec![0; bytes as usize]).collect();
+        for &threads in &counts {
+            let cpu = Cpu::with_threads(threads).expect("threads");
+            let length = cpu.encode_paged(&spec, &[], &paged, &pools, &mut frame).expect("a frame");
+            group.bench_function(BenchmarkId::new(format!("encode from {name}"), threads), |bencher| {
+                bencher.iter(|| cpu.encode_paged(&spec, &[], &paged, &pools, &mut frame).expect("a frame"));
+            });
+            let frame = Frame::parse(&frame[..length]).expect("a frame");
+            let mut slices: Vec<&mut [u8]> = back.iter_mut().map(Vec::as_mut_slice).collect();
+            cpu.decode_paged(&frame, None, &paged, &mut slices).expect("the tensors");
+            group.bench_function(BenchmarkId::new(format!("decode into {name}"), threads), |bencher| {
+                bencher.iter(|| cpu.decode_paged(&frame, None, &paged, &mut slices).expect("the tensors"));
+            });
+            assert!(back.concat() == raw, "{name}: not what was encoded");
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, codec, paged);
 criterion_main!(benches);

@@ -1,9 +1,11 @@
 //! What can be typed.
 
 use crate::commands::bench::{CodebookKind, Kind, Placement, Size};
+use crate::commands::plan::Plan;
+use crate::commands::report::ReportArguments;
 use crate::device::DeviceChoice;
 use clap::{Args, Parser, Subcommand};
-use splitzip_host::file::Options;
+use splitzip_host::file::{Options, Tokens};
 use splitzip_host::{Bases, BasesChoice, Dtype, Scheme, SchemeChoice};
 use std::path::PathBuf;
 
@@ -21,11 +23,11 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Compress a safetensors file into an .spz file.
+    /// Compress safetensors files, NumPy arrays, plain elements or whole checkpoints into .spz files.
     Compress(Compress),
-    /// Restore the original of an .spz file, byte for byte.
+    /// Restore the originals of .spz files, byte for byte.
     Decompress(Decompress),
-    /// Prove that an .spz file restores to what was compressed.
+    /// Prove that .spz files restore to what was compressed.
     Verify(Verify),
     /// Show exponents, coverage, escapes and ratio of every tensor.
     Inspect(Inspect),
@@ -35,14 +37,24 @@ pub enum Command {
     Devices(Devices),
     /// Measure encoding and decoding beside a copy of the same bytes.
     Bench(Bench),
+    /// Say whether compression pays on a link, with which scheme, and why.
+    Plan(Plan),
+    /// Write an HTML page with plots of the exponents, ratios and escapes of KV caches, and of what that means on every link.
+    Report(ReportArguments),
+    /// Write completions for a shell to stdout.
+    Completions(Completions),
+    /// Write a man page to stdout.
+    Man(Man),
 }
 
 #[derive(Debug, Args)]
 pub struct Compress {
-    /// The safetensors file.
-    #[arg(value_name = "IN")]
-    pub input: PathBuf,
-    /// The .spz file [default: IN with .spz appended].
+    /// Safetensors or .npy files, with --dtype also files of elements without a header; - for stdin; or one directory, whose safetensors
+    /// files are compressed and whose other files are copied.
+    #[arg(value_name = "IN", required = true)]
+    pub inputs: Vec<PathBuf>,
+    /// The .spz file, - for stdout, for several inputs the directory that gets their files, for a directory the new one [default: IN
+    /// with .spz appended; stdout for stdin].
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -63,12 +75,15 @@ pub struct Compress {
 
 #[derive(Debug, Args)]
 pub struct Decompress {
-    /// The .spz file.
-    #[arg(value_name = "IN")]
-    pub input: PathBuf,
-    /// The restored file [default: IN without .spz].
+    /// The .spz files; - for stdin; or one directory, as compress makes them.
+    #[arg(value_name = "IN", required = true)]
+    pub inputs: Vec<PathBuf>,
+    /// The restored file, - for stdout, for several inputs the directory that gets their files, for a directory the new one [default: IN
+    /// without .spz; stdout for stdin].
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub part: PartArguments,
     #[command(flatten)]
     pub target: TargetArguments,
     #[command(flatten)]
@@ -77,12 +92,33 @@ pub struct Decompress {
     pub json: JsonArguments,
 }
 
+/// With any of these the result is a safetensors file of the tensors that are left, with their shapes and the metadata of the original.
+#[derive(Debug, Args)]
+pub struct PartArguments {
+    /// Restore only tensors whose names match, as in 'layers.3.*' or '*.[kv]'; may be repeated. OUT is then a safetensors file of these.
+    #[arg(long, value_name = "PATTERN")]
+    pub tensors: Vec<glob::Pattern>,
+    /// Restore only these tokens of each tensor: A to B - 1, from A on, or up to B - 1.
+    #[arg(long, value_name = "A..B", value_parser = tokens)]
+    pub tokens: Option<Tokens>,
+    /// The dimension that counts tokens, 0 the first, -1 the last [default: the last but one, or the only one].
+    #[arg(long, value_name = "N", requires = "tokens", allow_negative_numbers = true)]
+    pub token_axis: Option<i32>,
+}
+
+impl PartArguments {
+    /// Whether all is wanted.
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty() && self.tokens.is_none()
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct Verify {
-    /// The .spz file.
-    #[arg(value_name = "IN")]
-    pub input: PathBuf,
-    /// Compare with this file too, and say where it differs.
+    /// The .spz files; - for stdin; or one directory of them.
+    #[arg(value_name = "IN", required = true)]
+    pub inputs: Vec<PathBuf>,
+    /// Compare the one IN with this file too, and say where it differs.
     #[arg(long, value_name = "ORIGINAL")]
     pub against: Option<PathBuf>,
     #[command(flatten)]
@@ -93,7 +129,7 @@ pub struct Verify {
 
 #[derive(Debug, Args)]
 pub struct Inspect {
-    /// A safetensors file or an .spz file.
+    /// A safetensors, .npy or .spz file, with --dtype also one of elements without a header; - for stdin.
     #[arg(value_name = "IN")]
     pub input: PathBuf,
     #[command(flatten)]
@@ -106,7 +142,7 @@ pub struct Inspect {
 
 #[derive(Debug, Args)]
 pub struct Calibrate {
-    /// Safetensors files.
+    /// Safetensors or .npy files.
     #[arg(value_name = "IN", required = true)]
     pub inputs: Vec<PathBuf>,
     #[command(flatten)]
@@ -126,6 +162,20 @@ pub struct Calibrate {
 pub struct Devices {
     #[command(flatten)]
     pub json: JsonArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell.
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub struct Man {
+    /// The command that the page is about [default: splitzip itself].
+    #[arg(value_name = "COMMAND")]
+    pub command: Option<String>,
 }
 
 /// Every list is separated by commas, and rows are measured for all that its members can be combined to.
@@ -269,14 +319,28 @@ fn dtypes_help() -> String {
 fn dtype_help() -> String {
     let of = |bytes| listed(Dtype::floats().filter(|dtype| dtype.bytes() == bytes).map(Dtype::name), "or");
     format!(
-        "Treat U8, I8 and F8 tensors as {}, or U16, I16, F16 and BF16 tensors as {}. Tensors of other dtypes are left alone",
+        "Treat U8, I8 and F8 tensors as {}, or U16, I16, F16 and BF16 tensors as {}, and so bytes without a header. Tensors of other dtypes are left alone",
         of(1),
         of(2)
     )
 }
 
+/// `2..5`, `2..` or `..5`.
+fn tokens(text: &str) -> Result<Tokens, String> {
+    let refuse = || format!("{text:?} is no range of tokens; say A..B, A.. or ..B with A not above B");
+    let (start, end) = text.split_once("..").ok_or_else(refuse)?;
+    let number = |text: &str| text.parse::<u64>().map_err(|_| refuse());
+    let end = if end.is_empty() { None } else { Some(number(end)?) };
+    let start = match start {
+        "" if end.is_none() => return Err(refuse()),
+        "" => 0,
+        start => number(start)?,
+    };
+    if end.is_some_and(|end| end < start) { Err(refuse()) } else { Ok(Tokens { start, end }) }
+}
+
 /// A dtype that is coded; `bytes` is none.
-fn float(text: &str) -> Result<Dtype, String> {
+pub fn float(text: &str) -> Result<Dtype, String> {
     let found = Dtype::floats().find(|dtype| dtype.name() == text);
     found.ok_or_else(|| {
         let names = Dtype::floats().map(Dtype::name).collect::<Vec<_>>().join(", ");

@@ -3,15 +3,39 @@
 use crate::failure::{Failure, Result};
 use serde::Serialize;
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 /// The version of all JSON objects. A field is never taken away or given another meaning without a new one.
 pub const SCHEMA: u32 = 1;
 
-/// Writes text to stdout.
+/// Writes text to stdout; its styles only where stdout is a terminal and `NO_COLOR` is not set.
 pub fn text(text: &str) -> Result {
-    let mut out = std::io::stdout().lock();
+    let mut out = anstream::AutoStream::auto(std::io::stdout().lock());
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::stdout)
+}
+
+/// Writes a message to stderr. When even this cannot be written, the exit code still says it.
+pub fn error(failure: &Failure) {
+    let red = anstyle::AnsiColor::Red.on_default().bold();
+    let _ = writeln!(anstream::stderr(), "{red}error:{red:#} {failure}");
+}
+
+/// A path in a message or in a table: stdin and stdout by name, and without what would move the cursor.
+pub fn shown(path: &Path) -> String {
+    match path.to_str() {
+        Some("-") => "stdin".to_owned(),
+        _ => printable(&path.display().to_string()),
+    }
+}
+
+/// The text with its control characters written out.
+pub fn printable(text: &str) -> String {
+    let part = |part: char| {
+        let escaped = part.is_control().then(|| part.escape_default());
+        escaped.into_iter().flatten().chain((!part.is_control()).then_some(part))
+    };
+    text.chars().flat_map(part).collect()
 }
 
 /// Writes a JSON object to stdout.
@@ -59,6 +83,13 @@ pub fn size(bytes: u64) -> String {
         value if value < 100.0 => format!("{value:.2} {unit}"),
         value => format!("{value:.1} {unit}"),
     }
+}
+
+/// A size in binary units where that is a short number: `2 MiB`.
+pub fn binary(bytes: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let fits = units.iter().find(|(_, shift)| bytes != 0 && bytes.is_multiple_of(1 << shift));
+    fits.map_or_else(|| size(bytes), |(unit, shift)| format!("{} {unit}", bytes >> shift))
 }
 
 /// A share (0 to 1) in percent: `0.123 %`.

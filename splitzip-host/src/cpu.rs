@@ -5,11 +5,12 @@
 //! step as on a GPU.
 
 use crate::format::{Layout, RECORD_BYTES, unpack, write};
+use crate::paged::Paged;
 use crate::steps::{self, COUNTS_BYTES, Counting, Placing, Steps, TABLE_BYTES};
 use crate::workspace::Workspace;
 use crate::{
     Bases, Codebook, CodebookChoice, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Reference, Result,
-    SAMPLED_CHUNKS, Scheme,
+    SAMPLED_CHUNKS, Scheme, executor,
 };
 use rayon::prelude::*;
 use splitzip_kernels::scheme::encode_table;
@@ -20,10 +21,13 @@ use std::sync::Arc;
 
 #[cfg(target_arch = "x86_64")]
 mod fast;
+mod strip;
+
 #[cfg(target_arch = "x86_64")]
 use fast::{computes_bases, decode as decode_run, encode as encode_run};
 #[cfg(not(target_arch = "x86_64"))]
 use shared::{computes_bases, decode as decode_run, encode as encode_run};
+use strip::Strip;
 
 /// Chunks that a thread takes at once: 512 KiB of bf16, so that order and waiting cost little and small tensors still spread.
 const PIECE: u64 = 256;
@@ -93,7 +97,11 @@ impl Cpu {
             unsafe { encode_run(&steps, steps.placing(), frame_end, &*whole, 0..tensor.groups * GROUP) };
             return Ok(());
         }
-        Pieces::new(&steps)?.encode(&steps)
+        Pieces::new(&steps)?.encode(&steps, |to, end, programs| {
+            // SAFETY: the tensor was checked; the piece has an order and a place for parts of its own; chunks are disjoint.
+            unsafe { encode_run(&steps, to, end, &*steps.encode(to)?, programs) };
+            Ok(())
+        })
     }
 
     fn tensor_checksum(&self, steps: Steps<'_>, keep: bool) -> Result<u64> {
@@ -130,18 +138,18 @@ impl Pieces {
         Ok(Pieces { count, stride, orders: Memory::new(count * Pieces::ORDER)?, parts })
     }
 
-    fn encode(mut self, steps: &Steps<'_>) -> Result<()> {
+    /// `work` encodes the chunks of a range of programs, with parts that end before an address.
+    fn encode(
+        mut self,
+        steps: &Steps<'_>,
+        work: impl Fn(Placing, u64, Range<u64>) -> Result<()> + Sync,
+    ) -> Result<()> {
         let (tensor, orders, parts) = (steps.tensor(), self.orders.address(), self.parts.as_mut_ptr() as u64);
         let programs = tensor.groups * GROUP;
         (0..self.count).into_par_iter().try_for_each(|piece| {
             let (order, parts) = (orders + piece * Pieces::ORDER, parts + piece * self.stride);
             let to = Placing { order, parts, start: order + 16, end: order + 24, ..steps.placing() };
-            // SAFETY: the tensor was checked; the piece has an order and a place for parts of its own; chunks are disjoint.
-            unsafe {
-                let range = piece * PIECE..programs.min((piece + 1) * PIECE);
-                encode_run(steps, to, parts + self.stride, &*steps.encode(to)?, range);
-            }
-            Ok::<_, Error>(())
+            work(to, parts + self.stride, piece * PIECE..programs.min((piece + 1) * PIECE))
         })?;
         let words: Vec<u64> =
             (0..self.count).map(|piece| u64_at(self.orders.bytes_mut(), piece * Pieces::ORDER)).collect();
@@ -239,35 +247,25 @@ impl Executor for Cpu {
         out: &mut [u8],
     ) -> Result<usize> {
         let layout = write::check_encode(spec, codebooks, inputs, out)?;
-        layout.tensors.iter().try_for_each(|tensor| steps::check_member("cpu", tensor))?;
-        let places = Workspace::of(&layout);
-        let mut workspace = Memory::new(places.bytes)?;
-        let statics = write::static_bytes(spec, &layout);
-        out[..statics.len()].copy_from_slice(&statics);
-        out[statics.len()..statics.len() + layout.dynamic_bytes as usize].fill(0);
-        for (at, bytes) in steps::gaps(&layout) {
-            out[at as usize..(at + bytes) as usize].fill(0);
-        }
-        let frame = out.as_mut_ptr() as u64;
-        self.install(|| {
-            for (number, input) in inputs.iter().enumerate() {
-                let elements = input.as_ptr() as u64;
-                let steps = Steps {
-                    layout: &layout,
-                    number,
-                    frame,
-                    workspace: workspace.address(),
-                    places,
-                    elements,
-                    table: 0,
-                };
-                self.encode_tensor(steps, codebooks, input, out, &mut workspace)?;
-            }
-            Ok::<_, Error>(())
-        })?;
-        write::seal_dynamic(&layout, out)?;
-        let words = u64_at(out, layout.static_bytes);
-        Ok((layout.dense_bytes + 4 * words) as usize)
+        self.encode_frame(spec, &layout, codebooks, out, |number| Input::Slice(inputs[number]))
+    }
+
+    fn encode_paged(
+        &self,
+        spec: &FrameSpec,
+        codebooks: &[CodebookChoice],
+        from: &Paged<'_>,
+        pools: &[&[u8]],
+        out: &mut [u8],
+    ) -> Result<usize> {
+        from.check_spec(spec)?;
+        from.check_pools(&pools.iter().map(|pool| pool.len() as u64).collect::<Vec<_>>(), false)?;
+        let layout = write::check_encode_to(spec, codebooks, out)?;
+        self.encode_frame(spec, &layout, codebooks, out, |number| {
+            let tensor = &from.tensors()[number];
+            // All pages lie in the pool, as was checked.
+            Input::Strip(Strip::new(tensor, pools[tensor.place().pool].as_ptr() as u64))
+        })
     }
 
     fn decode(&self, frame: &Frame<'_>, outputs: &mut [&mut [u8]]) -> Result<()> {
@@ -307,14 +305,97 @@ impl Executor for Cpu {
             frame.tensor(tensor)?.verify_chunks(chunks.start, output)
         })
     }
+
+    fn decode_elements(
+        &self,
+        frame: &Frame<'_>,
+        tensor: usize,
+        elements: Range<u64>,
+        output: &mut [u8],
+    ) -> Result<()> {
+        let bytes = executor::bytes_of(frame, tensor, elements)?;
+        write::check_size("the output of the elements".to_owned(), bytes.end - bytes.start, output.len())?;
+        let to = Strip::one_piece(output.as_mut_ptr() as u64, output.len() as u64);
+        with_fixed_planes(frame, |frame| {
+            // SAFETY: the output is ours, in one piece, and has the bytes of the range.
+            self.install(|| unsafe { self.decode_strip(frame, tensor, bytes, &to) })
+        })
+    }
+
+    fn decode_paged(
+        &self,
+        frame: &Frame<'_>,
+        tokens: Option<Range<u64>>,
+        to: &Paged<'_>,
+        pools: &mut [&mut [u8]],
+    ) -> Result<()> {
+        let pairs = to.pair(frame, tokens)?;
+        to.check_pools(&pools.iter().map(|pool| pool.len() as u64).collect::<Vec<_>>(), true)?;
+        let pools: Vec<u64> = pools.iter_mut().map(|pool| pool.as_mut_ptr() as u64).collect();
+        with_fixed_planes(frame, |frame| {
+            self.install(|| {
+                for ((number, bytes), tensor) in pairs.into_iter().zip(to.tensors()) {
+                    let strip = Strip::new(tensor, pools[tensor.place().pool]);
+                    // SAFETY: all pages lie in the pool, which is ours; no two heads share bytes, as the layout says, and no page is there twice. There is
+                    // one tensor at a time.
+                    unsafe { self.decode_strip(frame, number, bytes, &strip)? };
+                }
+                Ok(())
+            })
+        })
+    }
+}
+
+/// Where the elements of a tensor come from.
+enum Input<'a> {
+    Slice(&'a [u8]),
+    Strip(Strip<'a>),
 }
 
 impl Cpu {
+    /// Encodes a frame of checked inputs.
+    fn encode_frame<'i>(
+        &self,
+        spec: &FrameSpec,
+        layout: &Layout,
+        codebooks: &[CodebookChoice],
+        out: &mut [u8],
+        input: impl Fn(usize) -> Input<'i> + Sync,
+    ) -> Result<usize> {
+        layout.tensors.iter().try_for_each(|tensor| steps::check_member("cpu", tensor))?;
+        let places = Workspace::of(layout);
+        let mut workspace = Memory::new(places.bytes)?;
+        let statics = write::static_bytes(spec, layout);
+        out[..statics.len()].copy_from_slice(&statics);
+        out[statics.len()..statics.len() + layout.dynamic_bytes as usize].fill(0);
+        for (at, bytes) in steps::gaps(layout) {
+            out[at as usize..(at + bytes) as usize].fill(0);
+        }
+        let frame = out.as_mut_ptr() as u64;
+        self.install(|| {
+            for number in 0..layout.tensors.len() {
+                let input = input(number);
+                let elements = match input {
+                    Input::Slice(bytes) => bytes.as_ptr() as u64,
+                    Input::Strip(_) => 0,
+                };
+                let workspace_at = workspace.address();
+                let steps =
+                    Steps { layout, number, frame, workspace: workspace_at, places, elements, table: 0 };
+                self.encode_tensor(steps, codebooks, &input, out, &mut workspace)?;
+            }
+            Ok::<_, Error>(())
+        })?;
+        write::seal_dynamic(layout, out)?;
+        let words = u64_at(out, layout.static_bytes);
+        Ok((layout.dense_bytes + 4 * words) as usize)
+    }
+
     fn encode_tensor(
         &self,
         steps: Steps<'_>,
         codebooks: &[CodebookChoice],
-        input: &[u8],
+        input: &Input<'_>,
         out: &mut [u8],
         workspace: &mut Memory,
     ) -> Result<()> {
@@ -323,9 +404,14 @@ impl Cpu {
             (steps.layout.static_bytes + crate::format::DYNAMIC_BYTES * (1 + number as u64)) as usize;
         let flags = steps.layout.flags;
         if tensor.scheme == Scheme::Stored {
-            let at = tensor.planes[0].at as usize;
-            out[at..at + input.len()].copy_from_slice(input);
-            let sum = write::checksums(steps.layout, number, input, out);
+            let sum = match input {
+                Input::Slice(bytes) => {
+                    let at = tensor.planes[0].at as usize;
+                    out[at..at + bytes.len()].copy_from_slice(bytes);
+                    write::checksums(steps.layout, number, bytes, out)
+                }
+                Input::Strip(strip) => self.store_strip(steps, strip, out),
+            };
             out[dynamic + 8..dynamic + 16].copy_from_slice(&sum.to_le_bytes());
             carry_words(Steps { frame: out.as_mut_ptr() as u64, workspace: workspace.address(), ..steps });
             return Ok(());
@@ -335,7 +421,10 @@ impl Cpu {
         if tensor.scheme.has_codebook() {
             let codebook = match codebooks.get(number) {
                 Some(CodebookChoice::Given(codebook)) => *codebook,
-                _ => self.sampled_codebook(steps, workspace)?,
+                _ => match input {
+                    Input::Slice(_) => self.sampled_codebook(steps, workspace)?,
+                    Input::Strip(strip) => self.sampled_codebook_of(steps, strip)?,
+                },
             };
             out[dynamic + 16..dynamic + 32].copy_from_slice(codebook.exponents());
             workspace.bytes_mut()[at..at + TABLE_BYTES as usize]
@@ -351,12 +440,16 @@ impl Cpu {
             carry_words(steps);
             return Ok(());
         }
-        self.encode_coded(steps)?;
-        if flags.tensor_checksums || flags.chunk_checksums {
-            let sum = self.tensor_checksum(steps, flags.chunk_checksums)?;
-            if flags.tensor_checksums {
-                out[dynamic + 8..dynamic + 16].copy_from_slice(&sum.to_le_bytes());
+        let sum = match input {
+            Input::Slice(_) => {
+                self.encode_coded(steps)?;
+                let wanted = flags.tensor_checksums || flags.chunk_checksums;
+                if wanted { self.tensor_checksum(steps, flags.chunk_checksums)? } else { 0 }
             }
+            Input::Strip(strip) => self.encode_strip(steps, strip)?,
+        };
+        if flags.tensor_checksums {
+            out[dynamic + 8..dynamic + 16].copy_from_slice(&sum.to_le_bytes());
         }
         Ok(())
     }
@@ -479,7 +572,10 @@ mod shared {
 }
 
 /// Calls `work` with a frame whose planes are at fixed offsets: this one, or an unpacked copy if it leaves chunks out.
-fn with_fixed_planes<T>(frame: &Frame<'_>, work: impl FnOnce(&Frame<'_>) -> Result<T>) -> Result<T> {
+pub(crate) fn with_fixed_planes<T>(
+    frame: &Frame<'_>,
+    work: impl FnOnce(&Frame<'_>) -> Result<T>,
+) -> Result<T> {
     if !frame.spec().flags.packed {
         return work(frame);
     }

@@ -231,6 +231,12 @@ pub enum Error {
     /// A buffer that a kernel would not survive.
     #[error("{0}")]
     Argument(#[from] splitzip_kernels::launch::ArgumentError),
+    /// Numbers that no plan of a transfer can be made with.
+    #[error(transparent)]
+    Policy(#[from] crate::policy::PolicyError),
+    /// Something wrong with pages, layouts or their pairing.
+    #[error(transparent)]
+    Paged(#[from] crate::paged::PagedError),
     /// Something wrong with a file around the frames.
     #[error(transparent)]
     File(#[from] crate::file::FileError),

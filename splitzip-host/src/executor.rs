@@ -3,8 +3,10 @@
 //! Its methods take host bytes; an executor on a device adds methods of its own for device pointers. All executors write
 //! the same canonical bytes, and the conformance list is run on each of them.
 
-use crate::format::{Frame, FrameSpec};
-use crate::{Codebook, Dtype, Histogram, Result};
+use crate::format::write::check_size;
+use crate::format::{Frame, FrameSpec, tensor_checksum};
+use crate::paged::{Paged, naive};
+use crate::{Codebook, Dtype, Error, Histogram, Result};
 use std::ops::Range;
 
 /// Where the codebook of a `w4` tensor comes from. Tensors of other schemes ignore it.
@@ -63,6 +65,77 @@ pub trait Executor: Send + Sync {
         output: &mut [u8],
     ) -> Result<()>;
 
+    /// Decodes the elements `elements` of one tensor, and nothing else: only the chunks that hold some of them. Checksums of those
+    /// chunks are verified.
+    ///
+    /// # Errors
+    /// As [`Executor::decode_range`].
+    fn decode_elements(
+        &self,
+        frame: &Frame<'_>,
+        tensor: usize,
+        elements: Range<u64>,
+        output: &mut [u8],
+    ) -> Result<()> {
+        let bytes = bytes_of(frame, tensor, elements)?;
+        check_size("the output of the elements".to_owned(), bytes.end - bytes.start, output.len())?;
+        output.copy_from_slice(&decode_bytes(self, frame, tensor, bytes)?);
+        Ok(())
+    }
+
+    /// Encodes the tensors of a request from their pages, which lie in `pools`. The frame is that of [`Executor::encode`] from the same elements, byte by
+    /// byte.
+    ///
+    /// `spec` has the tensors of `from`, in its order, as [`Paged::spec`] gives them.
+    ///
+    /// # Errors
+    /// As [`Executor::encode`], and [`PagedError`](crate::paged::PagedError) for a description of other tensors, pools that are too few or too small, pages that a
+    /// pool does not have.
+    fn encode_paged(
+        &self,
+        spec: &FrameSpec,
+        codebooks: &[CodebookChoice],
+        from: &Paged<'_>,
+        pools: &[&[u8]],
+        out: &mut [u8],
+    ) -> Result<usize> {
+        from.check_spec(spec)?;
+        let inputs = (0..from.tensors().len()).map(|tensor| naive::gather(from, tensor, pools));
+        let inputs = inputs.collect::<Result<Vec<_>>>()?;
+        let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
+        self.encode(spec, codebooks, &inputs, out)
+    }
+
+    /// Decodes tensors of a frame into their pages in `pools`: those that `to` has, found by their names; of these all tokens, or `tokens`. Only the chunks that
+    /// hold some of them are decoded, and no other byte of the pools is written.
+    ///
+    /// Checksums of these chunks are verified, and those of tensors that are decoded in whole. After an error bytes of the destination are
+    /// undefined.
+    ///
+    /// # Errors
+    /// As [`Executor::decode`], and [`PagedError`](crate::paged::PagedError) for a frame of another form, another number of tokens than there is place for, pools
+    /// that are too few or too small, pages that a pool does not have or that are listed twice.
+    fn decode_paged(
+        &self,
+        frame: &Frame<'_>,
+        tokens: Option<Range<u64>>,
+        to: &Paged<'_>,
+        pools: &mut [&mut [u8]],
+    ) -> Result<()> {
+        let pairs = to.pair(frame, tokens)?;
+        to.check_pools(&pools.iter().map(|pool| pool.len() as u64).collect::<Vec<_>>(), true)?;
+        for (number, (tensor, bytes)) in pairs.into_iter().enumerate() {
+            let whole = bytes == (0..frame.layout().tensors[tensor].bytes);
+            let decoded = decode_bytes(self, frame, tensor, bytes)?;
+            let of = frame.tensor(tensor)?;
+            if whole && of.checksum().is_some() {
+                of.verify_checksum(tensor_checksum(of.layout().dtype, &decoded))?;
+            }
+            naive::scatter(to, number, &decoded, pools)?;
+        }
+        Ok(())
+    }
+
     /// [`Executor::encode`] into a new vector.
     ///
     /// # Errors
@@ -95,4 +168,36 @@ pub trait Executor: Send + Sync {
         self.decode(frame, &mut outputs)?;
         Ok(vecs)
     }
+}
+
+/// Where elements of a tensor lie among its bytes.
+pub(crate) fn bytes_of(frame: &Frame<'_>, tensor: usize, elements: Range<u64>) -> Result<Range<u64>> {
+    let layout = frame.tensor(tensor)?.layout();
+    if elements.start > elements.end || elements.end > layout.elements {
+        let given = elements.end.max(elements.start);
+        return Err(Error::OutOfRange { what: "element", given, count: layout.elements });
+    }
+    let bytes = layout.dtype.bytes() as u64;
+    Ok(elements.start * bytes..elements.end * bytes)
+}
+
+/// Bytes of a tensor, cut out of its chunks. The range lies in it.
+fn decode_bytes(
+    executor: &(impl Executor + ?Sized),
+    frame: &Frame<'_>,
+    tensor: usize,
+    bytes: Range<u64>,
+) -> Result<Vec<u8>> {
+    let layout = frame.tensor(tensor)?.layout();
+    if bytes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let chunk_bytes = layout.chunk_bytes();
+    let chunks = bytes.start / chunk_bytes..bytes.end.div_ceil(chunk_bytes);
+    let (start, end) = (chunks.start * chunk_bytes, (chunks.end * chunk_bytes).min(layout.bytes));
+    let mut decoded = vec![0; (end - start) as usize];
+    executor.decode_range(frame, tensor, chunks, &mut decoded)?;
+    decoded.truncate((bytes.end - start) as usize);
+    decoded.drain(..(bytes.start - start) as usize);
+    Ok(decoded)
 }

@@ -7,6 +7,8 @@
 //! - the runtime descriptions: [`Dtype`], [`Scheme`], [`Codebook`], [`Histogram`];
 //! - the frame format ([`format`](mod@format)), specified in `docs/format.md`;
 //! - `.spz` files ([`file`](mod@file)), specified in `docs/files.md`;
+//! - whether compression pays for a transfer ([`policy`]);
+//! - KV in pages of serving engines ([`paged`]), drawn in `docs/layouts.md`;
 //! - the [`Executor`] trait, and [`Reference`], the naive executor that says what is right.
 //!
 //! ```
@@ -34,6 +36,8 @@ mod executor;
 pub mod file;
 pub mod format;
 pub mod measure;
+pub mod paged;
+pub mod policy;
 pub mod reference;
 mod sample;
 mod scheme;
@@ -57,3 +61,8 @@ pub use select::{BasesChoice, SchemeChoice};
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+/// The example of docs/transfers.md, likewise.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/transfers.md")]
+struct Transfers;

@@ -4,12 +4,14 @@
 //! distance to the base of its channel. So a sample is counted once, and every candidate is sized without coding anything. A
 //! tensor of at most 4 groups is counted as a whole: then sizes are exact. The choice depends on nothing but the tensor.
 
+use crate::format::write::{check_size, choose_codebook};
 use crate::format::{
-    CHUNK, DYNAMIC_BYTES, Flags, FrameSpec, GROUP, HEADER_BYTES, MAX_CHANNELS, MAX_RANK, PLANE_ALIGNMENT,
-    RECORD_BYTES, TensorSpec, raw_words,
+    CHUNK, DYNAMIC_BYTES, Flags, FrameSpec, GROUP, HEADER_BYTES, MAX_CHANNELS, MAX_RANK, Mode,
+    PLANE_ALIGNMENT, RECORD_BYTES, TensorSpec, raw_words,
 };
-use crate::reference::Window;
-use crate::{Bases, Codebook, Dtype, Error, Histogram, Result, Scheme};
+use crate::reference::{Reference, Window};
+use crate::{Bases, Codebook, CodebookChoice, Dtype, Error, Histogram, Result, Scheme};
+use rayon::prelude::*;
 use std::fmt;
 use std::str::FromStr;
 
@@ -195,23 +197,11 @@ struct Try {
 impl Sample {
     /// Counts the exponents of the sampled groups of a tensor. Bytes behind the last whole element are not looked at.
     pub fn new(dtype: Dtype, bytes: &[u8]) -> Sample {
-        let chunk_bytes = CHUNK * dtype.bytes();
-        let group_bytes = GROUP * chunk_bytes;
-        let groups = bytes.len().div_ceil(group_bytes) as u64;
+        let groups = groups_of(dtype, bytes);
         let sampled = groups.min(SAMPLED_GROUPS);
         let of = |i: u64| {
             let group = (u128::from(i) * u128::from(groups) / u128::from(sampled)) as usize;
-            let part = &bytes[group * group_bytes..bytes.len().min((group + 1) * group_bytes)];
-            let exponents = exponents(dtype, part);
-            let chunks = exponents.chunks(CHUNK).zip(part.chunks(chunk_bytes)).map(|(exponents, bytes)| {
-                let mut counts = Box::new([0; 256]);
-                exponents.iter().for_each(|&exponent| counts[usize::from(exponent)] += 1);
-                let (head, tail) = bytes.split_at(dtype.bytes().min(bytes.len()));
-                let equal = tail.chunks(dtype.bytes()).all(|word| word == head);
-                SampledChunk { counts, elements: exponents.len() as u64, equal }
-            });
-            let chunks = chunks.collect();
-            SampledGroup { first: (group * GROUP * CHUNK) as u64, exponents, chunks }
+            SampledGroup::new(dtype, bytes, group)
         };
         Sample { dtype, bytes: bytes.len() as u64, groups: (0..sampled).map(of).collect() }
     }
@@ -222,7 +212,7 @@ impl Sample {
     /// # Errors
     /// A description that no frame can hold, or of another tensor.
     pub fn coded_bytes(&self, spec: &TensorSpec, codebook: Option<Codebook>) -> Result<u64> {
-        crate::format::write::check_size(
+        check_size(
             "the sampled tensor".to_owned(),
             spec.elements()?.saturating_mul(spec.dtype.bytes() as u64),
             self.bytes as usize,
@@ -237,23 +227,11 @@ impl Sample {
         let costs = Costs::new(spec.dtype, spec.scheme);
         let (mut words, mut planes, mut sampled) = (0u64, 0u64, 0u64);
         for group in &self.groups {
-            let lows = costs.channel_lows(group, layout.channels);
-            for (number, chunk) in group.chunks.iter().enumerate() {
+            let chunks = costs.chunks(group, layout.channels, codebook.as_ref());
+            for (size, chunk) in chunks.iter().zip(&group.chunks) {
                 sampled += chunk.elements;
-                if chunk.equal {
-                    words += 1;
-                    continue;
-                }
-                planes += chunk.elements;
-                let raw = u64::from(raw_words(spec.dtype, spec.scheme, chunk.elements as usize));
-                let coded = match &codebook {
-                    Some(codebook) => {
-                        let outside = |&(exponent, _): &(u8, &u32)| codebook.code(exponent).is_none();
-                        (0..=255).zip(&chunk.counts[..]).filter(outside).map(|(_, &n)| u64::from(n)).sum()
-                    }
-                    None => costs.window(group, number, chunk, &lows, raw),
-                };
-                words += coded.min(raw);
+                words += size.words;
+                planes += if size.mode == Mode::Equal { 0 } else { chunk.elements };
             }
         }
         // A part of the whole, rounded up, so that rounding never makes a tensor shrink.
@@ -277,6 +255,60 @@ impl Sample {
     }
 }
 
+/// What becomes of one chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChunkSize {
+    /// [`Mode::Coded`] (with or without zeros), [`Mode::Raw`] or [`Mode::Equal`].
+    pub mode: Mode,
+    /// 32-bit words of its variable part.
+    pub words: u64,
+    /// Elements whose exponent has no code; 0 unless it is coded.
+    pub escapes: u64,
+}
+
+/// What becomes of every chunk of a tensor that is coded as `spec` says, without coding it: what an encoder of canonical frames does. `codebook` is that of
+/// schemes that have one; without one it is that of the tensor's own sample, as with [`CodebookChoice::Auto`].
+///
+/// # Errors
+/// As [`Sample::coded_bytes`].
+pub fn chunk_sizes(spec: &TensorSpec, bytes: &[u8], codebook: Option<Codebook>) -> Result<Vec<ChunkSize>> {
+    let raw = spec.elements()?.saturating_mul(spec.dtype.bytes() as u64);
+    check_size("the tensor".to_owned(), raw, bytes.len())?;
+    let layout = FrameSpec::new(vec![spec.clone()], Flags::default()).layout()?;
+    let channels = layout.tensors[0].channels;
+    let choice = codebook.map_or(CodebookChoice::Auto, CodebookChoice::Given);
+    let codebook = choose_codebook(&Reference, spec.scheme, spec.dtype, choice, bytes)?;
+    let costs = Costs::new(spec.dtype, spec.scheme);
+    let of = |group| {
+        let group = SampledGroup::new(spec.dtype, bytes, group as usize);
+        costs.chunks(&group, channels, codebook.as_ref())
+    };
+    Ok((0..groups_of(spec.dtype, bytes)).into_par_iter().flat_map_iter(of).collect())
+}
+
+/// Groups of a tensor.
+fn groups_of(dtype: Dtype, bytes: &[u8]) -> u64 {
+    bytes.len().div_ceil(GROUP * CHUNK * dtype.bytes()) as u64
+}
+
+impl SampledGroup {
+    fn new(dtype: Dtype, bytes: &[u8], group: usize) -> SampledGroup {
+        let chunk_bytes = CHUNK * dtype.bytes();
+        let group_bytes = GROUP * chunk_bytes;
+        let part = &bytes[group * group_bytes..bytes.len().min((group + 1) * group_bytes)];
+        let exponents = exponents(dtype, part);
+        let chunks = exponents.chunks(CHUNK).zip(part.chunks(chunk_bytes)).map(|(exponents, bytes)| {
+            let mut counts = Box::new([0; 256]);
+            exponents.iter().for_each(|&exponent| counts[usize::from(exponent)] += 1);
+            let (head, tail) = bytes.split_at(dtype.bytes().min(bytes.len()));
+            let equal = tail.chunks(dtype.bytes()).all(|word| word == head);
+            SampledChunk { counts, elements: exponents.len() as u64, equal }
+        });
+        let chunks = chunks.collect();
+        SampledGroup { first: (group * GROUP * CHUNK) as u64, exponents, chunks }
+    }
+}
+
 /// The exponents of elements.
 fn exponents(dtype: Dtype, bytes: &[u8]) -> Vec<u8> {
     let (shift, mask) = (dtype.mantissa_bits(), (dtype.exponents() - 1) as u16);
@@ -290,6 +322,7 @@ fn exponents(dtype: Dtype, bytes: &[u8]) -> Vec<u8> {
 /// What the values of a window cost.
 struct Costs {
     dtype: Dtype,
+    scheme: Scheme,
     window: Window,
     /// Bits of all levels behind the first, by value; the last value stands for outside.
     bits: Vec<u64>,
@@ -303,7 +336,33 @@ impl Costs {
             let marked = levels.iter().take_while(|level| level.value(level.code(value)).is_none()).count();
             levels.iter().skip(1).take(marked).map(|level| u64::from(level.bits)).sum()
         };
-        Costs { dtype, window, bits: (0..=window.values()).map(bits).collect() }
+        Costs { dtype, scheme, window, bits: (0..=window.values()).map(bits).collect() }
+    }
+
+    /// What becomes of the chunks of a group: the smaller one of coded and raw.
+    fn chunks(&self, group: &SampledGroup, channels: u64, codebook: Option<&Codebook>) -> Vec<ChunkSize> {
+        let lows = self.channel_lows(group, channels);
+        let of = |(number, chunk): (usize, &SampledChunk)| {
+            if chunk.equal {
+                return ChunkSize { mode: Mode::Equal, words: 1, escapes: 0 };
+            }
+            let raw = u64::from(raw_words(self.dtype, self.scheme, chunk.elements as usize));
+            let coded = match codebook {
+                Some(codebook) => {
+                    let outside = |&(exponent, _): &(u8, &u32)| codebook.code(exponent).is_none();
+                    let escapes =
+                        (0..=255).zip(&chunk.counts[..]).filter(outside).map(|(_, &n)| u64::from(n)).sum();
+                    Try { words: escapes, escapes }
+                }
+                None => self.window(group, number, chunk, &lows, raw),
+            };
+            if coded.words < raw {
+                ChunkSize { mode: Mode::Coded, words: coded.words, escapes: coded.escapes }
+            } else {
+                ChunkSize { mode: Mode::Raw, words: raw, escapes: 0 }
+            }
+        };
+        group.chunks.iter().enumerate().map(of).collect()
     }
 
     /// The base of every channel of a group. Empty without channel bases.
@@ -321,7 +380,7 @@ impl Costs {
         sums.into_iter().map(|sum| self.window.low(mean(sum))).collect()
     }
 
-    /// Words of the better of both tries of a canonical encoder.
+    /// The better of both tries of a canonical encoder.
     fn window(
         &self,
         group: &SampledGroup,
@@ -329,17 +388,18 @@ impl Costs {
         chunk: &SampledChunk,
         lows: &[u8],
         raw: u64,
-    ) -> u64 {
+    ) -> Try {
         let first = if lows.is_empty() {
             self.own(chunk, false, mean_of(chunk, 0))
         } else {
             self.channel(group, number, lows)
         };
         if first.escapes < self.window.many_escapes() as u64 && first.words < raw {
-            return first.words;
+            return first;
         }
         let zeros = !lows.is_empty() || 16 * u64::from(chunk.counts[0]) >= chunk.elements;
-        first.words.min(self.own(chunk, zeros, mean_of(chunk, 1)).words)
+        let second = self.own(chunk, zeros, mean_of(chunk, 1));
+        if second.words < first.words { second } else { first }
     }
 
     /// With a base of the chunk.

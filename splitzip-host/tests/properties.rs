@@ -170,6 +170,32 @@ fn random_bits_reach_the_exact_bound() {
     }
 }
 
+/// A receiver that gets the dense part first knows what it will have before, and how much follows after.
+#[test]
+fn the_dense_part_can_be_sent_first() {
+    for member in members() {
+        let case = Case::new(member, Content::Mixed, &[90, 64], Flags::CHECKSUMS);
+        let layout = case.spec.layout().unwrap();
+        let bytes = round_trip(&case);
+        let dense = &bytes[layout.dense_part().start as usize..layout.dense_part().end as usize];
+        let mut received = vec![0; layout.max_frame_bytes as usize];
+        received[..dense.len()].copy_from_slice(dense);
+        let at = layout.words_at() as usize;
+        let words = u64::from_le_bytes(received[at..at + 8].try_into().unwrap());
+        let rest = layout.variable_parts(words).unwrap();
+        let rest = rest.start as usize..rest.end as usize;
+        assert_eq!(rest.end, bytes.len(), "{member}");
+        received[rest.clone()].copy_from_slice(&bytes[rest]);
+        assert_eq!(Reference.decode_to_vecs(&Frame::parse(&received).unwrap()).unwrap(), case.inputs);
+        // The same for whatever the tensor holds.
+        let zeros = Case::new(member, Content::Zero, &[90, 64], Flags::CHECKSUMS);
+        assert_eq!(zeros.spec.layout().unwrap().dense_part(), layout.dense_part());
+        for words in [u64::MAX, (layout.max_frame_bytes - layout.dense_bytes) / 4 + 1] {
+            assert!(matches!(layout.variable_parts(words), Err(Error::TooLarge { .. })));
+        }
+    }
+}
+
 #[test]
 fn every_word_of_every_dtype_splits_and_joins() {
     for dtype in Dtype::ALL.iter().copied() {

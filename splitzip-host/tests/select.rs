@@ -4,8 +4,12 @@ mod support;
 
 use splitzip_host::conformance;
 use splitzip_host::file::{self, Options, Report};
-use splitzip_host::select::{Sample, candidates, has_channels, select};
-use splitzip_host::{Bases, BasesChoice, Cpu, Dtype, Result, Scheme, SchemeChoice, TensorSpec};
+use splitzip_host::format::{Entry, Mode};
+use splitzip_host::select::{Sample, candidates, chunk_sizes, has_channels, select};
+use splitzip_host::{
+    Bases, BasesChoice, Codebook, Cpu, Dtype, Executor, Flags, Frame, FrameSpec, Result, Scheme,
+    SchemeChoice, TensorSpec,
+};
 use std::path::Path;
 use support::{Tensor, Zeros, cast, load, with_zeros};
 
@@ -67,6 +71,80 @@ fn check(tensors: &[Tensor]) -> Result<()> {
     println!("{dtype} auto: {:.4}", report.ratio());
     for (tensor, smallest) in report.tensors.iter().zip(smallest) {
         assert!(tensor.coded_bytes <= smallest, "{}: {} and {smallest}", tensor.name, tensor.coded_bytes);
+    }
+    Ok(())
+}
+
+/// Words, mode and escapes of every chunk are those of its frame.
+#[test]
+fn sizes_of_chunks_are_those_of_frames() -> Result<()> {
+    let plain = fixture().into_iter().step_by(9);
+    let zeros = [Zeros::HalfChunks, Zeros::Rows, Zeros::Channels];
+    let mut tensors: Vec<Tensor> = plain.collect();
+    tensors.extend(zeros.map(|zeros| with_zeros(&tensors[1], zeros)));
+    let short = 5000 * 2;
+    tensors.push(Tensor {
+        name: "short".into(),
+        shape: vec![5000],
+        dtype: Dtype::Bf16,
+        bytes: tensors[0].bytes[..short].into(),
+    });
+    let noise: Vec<u8> = (0..70_000u32).map(|i| (i.wrapping_mul(2654435761) >> 13) as u8).collect();
+    tensors.push(Tensor { name: "noise".into(), shape: vec![35_000], dtype: Dtype::Bf16, bytes: noise });
+    tensors.push(Tensor {
+        name: "equal".into(),
+        shape: vec![9000],
+        dtype: Dtype::Bf16,
+        bytes: vec![7; 18_000],
+    });
+    let mut seen = [0u64; 3];
+    for dtype in Dtype::floats() {
+        for tensor in tensors.iter().map(|tensor| cast(tensor, dtype)) {
+            for (scheme, bases) in candidates(dtype, &tensor.shape, SchemeChoice::Auto, BasesChoice::Auto) {
+                let spec = TensorSpec::new(&tensor.name, dtype, scheme, &tensor.shape).with_bases(bases);
+                let frame = FrameSpec::new(vec![spec.clone()], Flags::default());
+                let frame = Cpu::new().encode_to_vec(&frame, &[], &[&tensor.bytes])?;
+                let frame = Frame::parse(&frame)?;
+                let sizes = chunk_sizes(&spec, &tensor.bytes, None)?;
+                let of = frame.tensor(0)?;
+                let entries = (0..of.layout().groups).flat_map(|group| of.group(group).entries);
+                assert_eq!(sizes.len() as u64, of.layout().chunks);
+                for (number, (size, entry)) in sizes.iter().zip(entries).enumerate() {
+                    let entry = Entry::from_bits(entry).expect("an entry");
+                    let what = format!("{} {dtype} {scheme} {bases}, chunk {number}", tensor.name);
+                    assert_eq!(size.words, u64::from(entry.words), "{what}");
+                    let (mode, kind) = match entry.mode {
+                        Mode::Raw => (Mode::Raw, 0),
+                        Mode::Equal => (Mode::Equal, 1),
+                        _ => (Mode::Coded, 2),
+                    };
+                    assert_eq!(size.mode, mode, "{what}");
+                    seen[kind] += 1;
+                    if scheme.has_codebook() && mode == Mode::Coded {
+                        assert_eq!(size.escapes, size.words, "{what}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(seen.iter().all(|&chunks| chunks > 50), "raw, equal and coded chunks: {seen:?}");
+    Ok(())
+}
+
+#[test]
+fn escapes_are_the_exponents_without_a_code() -> Result<()> {
+    // One exponent, and in every chunk a few that are far away: windows and codebooks have no code for those.
+    let element = |i: usize| if i % 1024 < 5 { 0x0180 + 0x0080 * (i / 1024 % 7) } else { 0x3f80 + i % 128 };
+    let bytes: Vec<u8> = (0..32 * 1024).flat_map(|i| (element(i) as u16).to_le_bytes()).collect();
+    for scheme in Scheme::coded() {
+        let spec = TensorSpec::new("k", Dtype::Bf16, scheme, &[32 * 1024]);
+        let exponents: Vec<u8> = (119..135).collect();
+        let codebook = Codebook::new(Dtype::Bf16, exponents.try_into().expect("16 exponents"))?;
+        let sizes = chunk_sizes(&spec, &bytes, Some(codebook).filter(|_| scheme.has_codebook()))?;
+        assert!(
+            sizes.iter().all(|size| (size.mode, size.escapes) == (Mode::Coded, 5)),
+            "{scheme}: {sizes:?}"
+        );
     }
     Ok(())
 }

@@ -1,7 +1,11 @@
 //! `inspect`.
 
-use super::{TensorObject, bases_text, dtype_text, escape_share, escapes, notes, open, ratio_text, rest};
+use super::tree::is_compressed;
+use super::{
+    TensorObject, bases_text, dtype_text, escape_share, escapes, exponents, notes, open, ratio_text, rest,
+};
 use crate::arguments::Inspect;
+use crate::bars::{full_bar, painted};
 use crate::device;
 use crate::failure::{Failure, Result};
 use crate::output::{self, SCHEMA, percent, size};
@@ -14,13 +18,11 @@ use splitzip_host::file::{self, Reader, Report};
 pub fn run(arguments: &Inspect) -> Result {
     let input = open(&arguments.input)?;
     let work = &arguments.work;
-    let compressed = input.starts_with(&file::MAGIC)
-        || arguments.input.extension().is_some_and(|extension| extension == "spz");
+    let compressed = input.starts_with(&file::MAGIC) || is_compressed(&arguments.input);
     let mut bar = Bar::new("inspect", input.len() as u64);
     let (report, exponents) = if compressed {
         if !arguments.coding.is_empty() {
-            let reason =
-                "--scheme, --bases and --dtype are for safetensors files; an .spz file has them already";
+            let reason = "--scheme, --bases and --dtype are for originals; an .spz file has them already";
             return Err(Failure::Usage(reason.to_owned()));
         }
         let mut reader = Reader::from_bytes(&input).map_err(Failure::at(&arguments.input))?;
@@ -53,13 +55,15 @@ pub fn run(arguments: &Inspect) -> Result {
             tensors: objects.collect(),
         });
     }
-    output::text(&table(&report, &exponents))
+    let histogram = exponents::histogram(&report.tensors, &exponents);
+    let gap = if histogram.is_empty() { "" } else { "\n" };
+    output::text(&painted(&format!("{}{gap}{histogram}", table(&report, &exponents))))
 }
 
 fn table(report: &Report, exponents: &[Option<Histogram>]) -> String {
     let titles = [
         "tensor", "dtype", "scheme", "bases", "shape", "raw", "entropy", "top 8", "top 16", "escapes",
-        "coded", "ratio",
+        "coded", "ratio", "size",
     ];
     let mut table = Table::new(4, &titles);
     let numbers = |exponents: Option<&Histogram>| match exponents {
@@ -77,20 +81,26 @@ fn table(report: &Report, exponents: &[Option<Histogram>]) -> String {
             size(tensor.raw_bytes),
         ];
         let (raw, coded) = (tensor.raw_bytes, tensor.coded_bytes);
-        let result = [escape_share([tensor]), size(coded), ratio_text(raw, coded)];
+        let result = [escape_share([tensor]), size(coded), ratio_text(raw, coded), share_bar(raw, coded)];
         table.row(what.into_iter().chain(numbers(exponents.as_ref())).chain(result));
     }
     let (raw, coded) = rest(report);
-    let row = |name: &str, raw, escapes, coded, ratio| {
+    let row = |name: &str, raw, escapes, coded, ratio, bar| {
         let empty = String::new;
         let what = [name.to_owned(), empty(), empty(), empty(), empty(), size(raw)];
-        what.into_iter().chain([empty(), empty(), empty()]).chain([escapes, size(coded), ratio])
+        what.into_iter().chain([empty(), empty(), empty()]).chain([escapes, size(coded), ratio, bar])
     };
-    table.row(row("headers, index", raw, String::new(), coded, String::new()));
+    table.row(row("headers, index", raw, String::new(), coded, String::new(), String::new()));
     table.line();
     let (raw, coded) = (report.raw_bytes, report.coded_bytes);
-    table.row(row("total", raw, escape_share(&report.tensors), coded, ratio_text(raw, coded)));
+    let (escapes, bar) = (escape_share(&report.tensors), share_bar(raw, coded));
+    table.row(row("total", raw, escapes, coded, ratio_text(raw, coded), bar));
     table.text() + &notes(report)
+}
+
+/// What is left of a tensor.
+fn share_bar(raw: u64, coded: u64) -> String {
+    if raw == 0 { String::new() } else { full_bar(coded as f64 / raw as f64, 8) }
 }
 
 #[derive(Serialize)]
@@ -117,7 +127,7 @@ struct InspectedObject<'a> {
 
 /// Numbers about the exponents of a tensor, for its own dtype.
 #[derive(Serialize)]
-struct ExponentsObject {
+pub struct ExponentsObject {
     entropy: f64,
     top_8: f64,
     top_16: f64,
@@ -126,7 +136,7 @@ struct ExponentsObject {
 }
 
 impl ExponentsObject {
-    fn new(of: &Histogram) -> ExponentsObject {
+    pub fn new(of: &Histogram) -> ExponentsObject {
         let counts: Vec<(usize, u64)> =
             of.counts().iter().copied().enumerate().filter(|&(_, count)| count != 0).collect();
         ExponentsObject {

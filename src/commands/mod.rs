@@ -5,11 +5,22 @@ pub mod calibrate;
 pub mod compress;
 pub mod decompress;
 pub mod devices;
+mod exponents;
 pub mod inspect;
+pub mod manual;
+mod part;
+pub mod plan;
+mod ratios;
+pub mod report;
+mod several;
+mod tree;
 pub mod verify;
 
 use crate::failure::{Failure, Result};
-use splitzip_host::file::{Chunks, Mapped, Report, TensorReport};
+use crate::output::shown;
+use crate::pipe::{Stdin, is_pipe};
+use crate::progress::Bar;
+use splitzip_host::file::{Chunks, Contents, Mapped, Reader, Report, TensorReport};
 use splitzip_host::{Bases, Dtype, Scheme};
 use std::path::Path;
 
@@ -22,16 +33,51 @@ fn refuse_same(input: &Path, output: &Path) -> Result {
     match same_file::is_same_file(input, output) {
         Ok(true) => Err(Failure::Failed(format!(
             "{} and {} are the same file; write to another one",
-            input.display(),
-            output.display()
+            shown(input),
+            shown(output)
         ))),
         // The input cannot be opened: whoever reads it says so.
         Ok(false) | Err(_) => Ok(()),
     }
 }
 
+/// Maps a file. What comes through stdin is kept in a temporary file without a name first, as a file that is read twice has to be.
 fn open(path: &Path) -> Result<Mapped> {
-    Mapped::open(path).map_err(Failure::at(path))
+    let opened = if is_pipe(path) { Mapped::spooled(Stdin::open()?, path) } else { Mapped::open(path) };
+    opened.map_err(Failure::at(path))
+}
+
+/// Progress of work through all frames of a mapped file, and through its original where that is mapped too: the bar goes on, and what is behind
+/// it is released, so that files larger than memory do not fill it with what the system could drop.
+fn behind<'a>(
+    bar: &'a mut Bar,
+    reader: &Reader<'_>,
+    packed: &'a Mapped,
+    original: Option<&'a Mapped>,
+) -> impl FnMut(u64) -> splitzip_host::Result<()> + use<'a> {
+    let ends: Vec<(u64, u64)> = reader
+        .frames()
+        .iter()
+        .map(|frame| (frame.raw_at + frame.raw_bytes, frame.at + frame.bytes))
+        .collect();
+    let (mut raw, mut coded) = (0, 0);
+    move |done| {
+        if let Some(original) = original {
+            original.release(raw..done);
+            raw = done;
+        }
+        let frames = ends.partition_point(|&(end, _)| end <= done);
+        if let Some(&(_, end)) = frames.checked_sub(1).and_then(|last| ends.get(last)) {
+            packed.release(coded..end);
+            coded = end;
+        }
+        bar.at(done)
+    }
+}
+
+/// The tensors of an original.
+fn contents(input: &[u8], path: &Path) -> Result<Contents> {
+    Contents::read(input, input.len() as u64).map_err(Failure::at(path))
 }
 
 /// What JSON objects say about a tensor.

@@ -1,4 +1,5 @@
-//! The tasks of the repository: `cargo xtask test`, `cargo xtask bless`, `cargo xtask ci`, and the recipes that are kept as patches.
+//! The tasks of the repository: `cargo xtask test`, `cargo xtask bless`, `cargo xtask ci`, `cargo xtask large`, `cargo xtask soak`, and the
+//! recipes that are kept as patches.
 //!
 //! Every task is a few commands, each printed before it runs, so that anybody can type them one by one.
 
@@ -15,6 +16,9 @@ Usage: cargo xtask TASK
   bless  accept what the sources give: PTX and its resource table, macro expansions, refusals, frames, output of the command line
   ci     rustfmt and clippy, then `test`
 
+  large  tensors and requests around 2^32 bytes on the CPU: takes 10 GB of memory, and a minute once it is built
+  soak [PIPES[,FILES]]  compress and restore so many GiB through pipes and through files under 2 GiB of memory [default: 20,4]
+
   recipes            apply the patches in docs/recipes to copies of the repository, build and test these (`test` type-checks them)
   recipe open NAME   make the copy target/recipes/NAME, with the patch as far as it fits
   recipe write NAME  write docs/recipes/NAME.patch from what differs in the copy
@@ -26,6 +30,9 @@ fn main() -> ExitCode {
         ["test"] => test(),
         ["bless"] => bless(),
         ["ci"] => format() && lint() && test(),
+        ["large"] => large(),
+        ["soak"] => soak("20,4"),
+        ["soak", sizes] => soak(sizes),
         ["recipes"] => recipe::check(),
         ["recipe", "open", name] => recipe::open_copy(name),
         ["recipe", "write", name] => recipe::write(name),
@@ -71,6 +78,20 @@ fn bless() -> bool {
             .env("TRYBUILD", "overwrite")
             .env("SPLITZIP_BLESS", "1")
             .env("NVPTX_BUILDER_REQUIRE", "1"))
+}
+
+/// Optimised: debug builds take minutes for as many bytes.
+fn large() -> bool {
+    let test = ["test", "--release", "--package", "splitzip-host", "--test", "large"];
+    let harness = ["--", "--ignored", "--nocapture", "--test-threads", "1"];
+    run(&mut cargo(&[&test[..], &harness].concat()))
+}
+
+/// Minutes of work and gigabytes of disk, so no part of `test`, which runs the same on a small one.
+fn soak(sizes: &str) -> bool {
+    let test = ["test", "--release", "--package", "splitzip", "--test", "soak"];
+    let all = [&test[..], &["--", "--ignored", "--nocapture"]].concat();
+    run(cargo(&all).env("SPLITZIP_SOAK", sizes))
 }
 
 fn format() -> bool {

@@ -5,8 +5,10 @@
 //! it is hidden because nobody else needs it.
 
 mod inputs;
+mod paged;
 
 pub use inputs::Content;
+pub use paged::check_paged;
 
 use crate::format::{
     Flags, Frame, FrameSpec, GROUP, Group, RECORD_BYTES, TensorLayout, TensorSpec, pack, unpack, write,

@@ -5,22 +5,23 @@
 
 use super::FileError;
 use crate::{Dtype, Result};
-use serde::de::{self, IgnoredAny, MapAccess, Visitor};
+use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::fmt;
 
 /// The most bytes that a header may have, as in the `safetensors` crate.
 pub const MAX_HEADER_BYTES: u64 = 100_000_000;
 
-/// One tensor of a safetensors file.
+/// One tensor of an original.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tensor {
     /// Its name.
     pub name: String,
-    /// The name of its dtype: `BF16`.
+    /// The name of its dtype as in a safetensors file: `BF16`; NumPy's name where those have none.
     pub dtype: String,
-    /// Its dimensions.
+    /// Its dimensions, in the order of memory.
     pub shape: Vec<u64>,
     /// Where its bytes start in the file.
     pub at: u64,
@@ -44,8 +45,8 @@ impl Tensor {
     /// dtype says no more than the size of an element, and of other floats of that size: pools often keep floats as bytes.
     pub fn coded(&self, dtype: Option<Dtype>) -> Option<Dtype> {
         let bits = match self.dtype.as_str() {
-            "U8" | "I8" => Some(8),
-            "U16" | "I16" => Some(16),
+            "U8" | "I8" | "V1" => Some(8),
+            "U16" | "I16" | "V2" => Some(16),
             name if name.starts_with("F8_") => Some(8),
             _ => self.float().map(Dtype::bits),
         };
@@ -53,14 +54,20 @@ impl Tensor {
     }
 }
 
-/// The tensors of a safetensors file, in the order in which they lie in it.
+/// The tensors of an original, in the order in which they lie in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contents {
     tensors: Vec<Tensor>,
     data_at: u64,
+    metadata: Option<String>,
 }
 
 impl Contents {
+    /// Tensors that lie in this order, without overlap.
+    pub(super) fn new(tensors: Vec<Tensor>, data_at: u64) -> Contents {
+        Contents { tensors, data_at, metadata: None }
+    }
+
     /// Reads the tensors from the start of a file of `file_bytes` bytes.
     ///
     /// # Errors
@@ -90,8 +97,8 @@ impl Contents {
         })?;
         let entries: Entries =
             serde_json::from_str(header).map_err(|error| refuse(format!("its header: {error}")))?;
-        let mut tensors = Vec::with_capacity(entries.0.len());
-        for (name, entry) in entries.0 {
+        let mut tensors = Vec::with_capacity(entries.tensors.len());
+        for (name, entry) in entries.tensors {
             tensors.push(entry.check(name, data_at, file_bytes)?);
         }
         tensors.sort_by(|a, b| (a.at, a.bytes, &a.name).cmp(&(b.at, b.bytes, &b.name)));
@@ -106,7 +113,12 @@ impl Contents {
             }
             end = tensor.at + tensor.bytes;
         }
-        Ok(Contents { tensors, data_at })
+        Ok(Contents { tensors, data_at, metadata: entries.metadata })
+    }
+
+    /// What the header has as `__metadata__`, as it is written there.
+    pub fn metadata(&self) -> Option<&str> {
+        self.metadata.as_deref()
     }
 
     /// The tensors, in the order in which they lie in the file.
@@ -173,7 +185,10 @@ fn element_bits(name: &str) -> Option<u64> {
 }
 
 /// The entries of a header, in its order, with unique names.
-struct Entries(Vec<(String, Entry)>);
+struct Entries {
+    tensors: Vec<(String, Entry)>,
+    metadata: Option<String>,
+}
 
 impl<'de> Deserialize<'de> for Entries {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Entries, D::Error> {
@@ -191,7 +206,7 @@ impl<'de> Visitor<'de> for EntriesVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
-        let (mut entries, mut names) = (Vec::new(), HashSet::new());
+        let (mut tensors, mut metadata, mut names) = (Vec::new(), None, HashSet::new());
         while let Some(name) = map.next_key::<String>()? {
             if !names.insert(name.clone()) {
                 return Err(de::Error::custom(format!(
@@ -199,11 +214,11 @@ impl<'de> Visitor<'de> for EntriesVisitor {
                 )));
             }
             if name == "__metadata__" {
-                map.next_value::<IgnoredAny>()?;
+                metadata = Some(map.next_value::<Box<RawValue>>()?.get().to_owned());
             } else {
-                entries.push((name, map.next_value()?));
+                tensors.push((name, map.next_value()?));
             }
         }
-        Ok(Entries(entries))
+        Ok(Entries { tensors, metadata })
     }
 }

@@ -6,6 +6,7 @@ use super::{
     TensorSpec, checksum,
 };
 use crate::{Bases, Dtype, Error, Result, Scheme};
+use std::ops::Range;
 
 /// One plane of a tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,6 +118,27 @@ pub struct Layout {
 pub(crate) type Kept = (u64, u64);
 
 impl Layout {
+    /// Where the dense part lies: everything in front of the variable parts. Its size follows from the description, so a sender can post it before the
+    /// length of the rest is known. (It is complete when the encoder is done, for the dynamic part in it is written last.)
+    pub fn dense_part(&self) -> Range<u64> {
+        0..self.dense_bytes
+    }
+
+    /// Where the number of words of all variable parts lies in the dense part, 8 bytes: what says how much more is to come.
+    pub fn words_at(&self) -> u64 {
+        self.static_bytes
+    }
+
+    /// Where `words` words of variable parts lie: behind the dense part, up to the end of the frame.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] for more words than the tensors can have.
+    pub fn variable_parts(&self, words: u64) -> Result<Range<u64>> {
+        let end = words.checked_mul(4).and_then(|bytes| bytes.checked_add(self.dense_bytes));
+        let end = end.filter(|&end| end <= self.max_frame_bytes).ok_or(SIZE)?;
+        Ok(self.dense_bytes..end)
+    }
+
     /// See [`FrameSpec::layout`].
     pub(crate) fn of(spec: &FrameSpec) -> Result<Layout> {
         if spec.flags.packed {

@@ -67,11 +67,23 @@ pub fn check_encode(
     if inputs.len() != expected {
         return Err(Error::Count { what: "inputs", expected, got: inputs.len() });
     }
+    for (t, (tensor, input)) in layout.tensors.iter().zip(inputs).enumerate() {
+        check_size(format!("the input of tensor {t}"), tensor.bytes, input.len())?;
+    }
+    check_encode_to(spec, codebooks, out)
+}
+
+/// Checks what is given to an encoder besides its inputs, and returns the layout.
+///
+/// # Errors
+/// See [`Executor::encode`].
+pub(crate) fn check_encode_to(spec: &FrameSpec, codebooks: &[CodebookChoice], out: &[u8]) -> Result<Layout> {
+    let layout = spec.layout()?;
+    let expected = spec.tensors.len();
     if !codebooks.is_empty() && codebooks.len() != expected {
         return Err(Error::Count { what: "codebooks", expected, got: codebooks.len() });
     }
-    for (t, (tensor, input)) in layout.tensors.iter().zip(inputs).enumerate() {
-        check_size(format!("the input of tensor {t}"), tensor.bytes, input.len())?;
+    for (t, tensor) in layout.tensors.iter().enumerate() {
         match codebooks.get(t) {
             Some(CodebookChoice::Given(codebook))
                 if tensor.scheme.has_codebook() && codebook.dtype() != tensor.dtype =>

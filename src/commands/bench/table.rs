@@ -1,7 +1,7 @@
 //! What was measured, for people. What is the same in all rows is said once, above the table.
 
 use super::object::{Measure, Object, Row};
-use crate::output::size;
+use crate::output::binary;
 use crate::table::Table;
 
 /// A column: its title, whether it is text, and its cell.
@@ -122,13 +122,6 @@ fn dash() -> String {
 
 fn lower(of: impl std::fmt::Debug) -> String {
     format!("{of:?}").to_lowercase()
-}
-
-/// A size in binary units where that is a short number: `2 MiB`.
-fn binary(bytes: u64) -> String {
-    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
-    let fits = units.iter().find(|(_, shift)| bytes != 0 && bytes.is_multiple_of(1 << shift));
-    fits.map_or_else(|| size(bytes), |(unit, shift)| format!("{} {unit}", bytes >> shift))
 }
 
 /// Four digits at most.
