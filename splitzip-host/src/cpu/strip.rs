@@ -267,7 +267,7 @@ fn encode_groups(
         let elements = from.loaded(bytes.clone(), &mut buffer).wrapping_sub(bytes.start);
         let steps = Steps { elements, ..*steps };
         if own_bases {
-            let bases = steps.bases()?;
+            let bases = steps.bases(0)?;
             bases.check()?;
             // SAFETY: as below.
             unsafe { bases.run(group..group + 1) };
