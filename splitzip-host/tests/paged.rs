@@ -462,27 +462,41 @@ proptest! {
         }
     }
 
-    /// A damaged frame is an error, or its checksums were right; and bytes outside of the destination stay.
+    /// A damaged frame is an error, or its checksums were right; and bytes outside of the destination stay, whether groups are decoded in place or not.
     #[test]
-    fn damaged_frames(at in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), from in shapes()) {
+    fn damaged_frames(
+        at in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        from in shapes(),
+        scheme in prop::sample::select(vec![Scheme::W4, Scheme::W3, Scheme::W2x3]),
+    ) {
         let forms = [Form::new("tensor 0", Dtype::Bf16, 2, 40), Form::new("tensor 1", Dtype::Bytes, 2, 9)];
         let side = Side::new(&forms, 100, &from);
         let paged = side.bind(100);
         let elements = elements(&paged, Content::Mixed);
-        let pools = filled(&side.layout, &paged, &elements, 0);
-        let mut bytes = encode(&EXECUTORS[0], &paged.spec(Scheme::W2x3, Flags::CHECKSUMS), &paged, &pools);
+        let source = filled(&side.layout, &paged, &elements, 0);
+        let mut bytes = encode(&EXECUTORS[0], &paged.spec(scheme, Flags::CHECKSUMS), &paged, &source);
         for (place, value) in at {
             let place = place.index(bytes.len());
             bytes[place] = value;
         }
-        if let Ok(frame) = Frame::parse(&bytes) {
-            let mut got = self::pools(&side.layout, 0);
-            let untouched = got.clone();
-            let result = EXECUTORS[0].decode_paged(&frame, None, &paged, &mut exclusive(&mut got));
-            prop_assert!(result.is_err() || got == pools, "other bits, and no error");
+        let Ok(frame) = Frame::parse(&bytes) else { return Ok(()) };
+        let piece = |(form, base): (&Form, u64)| {
+            let mut tensor = PoolTensor::contiguous(form.clone(), 0, 100).unwrap();
+            tensor.place.base = base;
+            tensor
+        };
+        let pieces = KvLayout::new(forms.iter().zip([33, 20_000]).map(piece).collect()).unwrap();
+        let in_pieces = pieces.bind_consecutive(0, 100).unwrap();
+        for (layout, to) in [(&side.layout, &paged), (&pieces, &in_pieces)] {
+            let untouched = pools(layout, 40);
+            let mut got = untouched.clone();
+            let result = EXECUTORS[0].decode_paged(&frame, None, to, &mut exclusive(&mut got));
+            let right = filled(layout, to, &elements, 40);
+            prop_assert!(result.is_err() || got == right, "other bits, and no error");
             // What is outside of the destination was not written, whatever the frame says.
             for number in 0..2 {
-                naive::scatter(&paged, number, &naive::gather(&paged, number, &shared(&untouched)).unwrap(), &mut exclusive(&mut got)).unwrap();
+                let nothing = naive::gather(to, number, &shared(&untouched)).unwrap();
+                naive::scatter(to, number, &nothing, &mut exclusive(&mut got)).unwrap();
             }
             prop_assert!(got == untouched, "bytes outside of the destination were written");
         }

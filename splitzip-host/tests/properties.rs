@@ -170,6 +170,27 @@ fn random_bits_reach_the_exact_bound() {
     }
 }
 
+/// Chunks of equal elements come back into the planes as they were, whichever stood before them: another element, another group, a short one.
+#[test]
+fn equal_chunks_are_put_back() {
+    for member in members() {
+        let rows = 40 * 1024 / 64 + 3;
+        let mut case = Case::new(member, Content::Plain, &[rows, 64], Flags::default());
+        let bytes = member.dtype.bytes();
+        for (chunk, elements) in case.inputs[0].chunks_mut(1024 * bytes).enumerate() {
+            // Runs of one element, runs that alternate, and a plain chunk now and then.
+            let word = [0u16, 0, 0x3f, 0x3f, 0, 0x42, 0][chunk % 7];
+            if chunk % 11 != 10 {
+                elements.chunks_mut(bytes).for_each(|to| to.copy_from_slice(&word.to_le_bytes()[..bytes]));
+            }
+        }
+        let bytes = round_trip(&case);
+        let packed = format::pack(&Frame::parse(&bytes).unwrap()).unwrap();
+        assert!(packed.len() * 3 < bytes.len(), "{member}: {} of {}", packed.len(), bytes.len());
+        assert!(format::unpack(&Frame::parse(&packed).unwrap()).unwrap() == bytes, "{member}");
+    }
+}
+
 /// A receiver that gets the dense part first knows what it will have before, and how much follows after.
 #[test]
 fn the_dense_part_can_be_sent_first() {

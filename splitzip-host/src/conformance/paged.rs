@@ -6,7 +6,7 @@ use crate::{Dtype, Error, Executor, Flags, Frame, Reference};
 
 /// The shape of all: odd enough that chunks end within heads, small enough for an interpreter.
 const SHAPE: KvShape =
-    KvShape { layers: 1, pages: 60, page_tokens: 16, heads: 5, head_dim: 72, dtype: Dtype::Bf16 };
+    KvShape { layers: 1, pages: 60, page_tokens: 16, heads: 3, head_dim: 24, dtype: Dtype::Bf16 };
 
 /// Checks one member: from the blocks of a fused cache, from a token within one on, to tokens that follow each other in pools of their own; all of it, then some tokens of the values.
 ///
@@ -33,7 +33,7 @@ fn check_member(executor: &dyn Executor, member: Member, content: Content) -> Re
     let elements: Vec<Vec<u8>> = from
         .tensors()
         .iter()
-        .map(|tensor| content.bytes(member.dtype, tensor.runs().bytes as usize / member.dtype.bytes(), 72))
+        .map(|tensor| content.bytes(member.dtype, tensor.runs().bytes as usize / member.dtype.bytes(), 24))
         .collect();
     let pools = filled(&blocks, &from, &elements)?;
     let pools: Vec<&[u8]> = pools.iter().map(Vec::as_slice).collect();

@@ -7,7 +7,7 @@ use super::directory::Mode;
 use super::frame::{dynamic_range, kept_chunks};
 use super::write::static_bytes;
 use super::{Flags, Frame, FrameSpec, Layout};
-use crate::reference::equal_planes;
+use crate::reference::EqualPlanes;
 use crate::{Error, Result};
 
 /// The packed form of a frame; a copy if it is packed already.
@@ -53,14 +53,14 @@ fn rewrite(frame: &Frame<'_>, packed: bool) -> Result<Vec<u8>> {
             out[to.planes[0].at as usize..][..stored.len()].copy_from_slice(stored);
             continue;
         }
-        let mut slot = 0;
+        let (mut slot, mut equal_planes) = (0, EqualPlanes::default());
         for chunk in 0..to.chunks {
             let place = tensor.chunk(chunk)?;
             let equal = place.entry.mode == Mode::Equal;
             if packed && equal {
                 continue;
             }
-            let made = if equal { equal_planes(&tensor, chunk, &place)? } else { Vec::new() };
+            let made = if equal { equal_planes.of(&tensor, chunk, &place)? } else { &[] };
             for (p, plane) in to.planes.iter().enumerate() {
                 let part = if equal { &made[p][..] } else { place.planes[p] };
                 let at = (plane.at + slot * plane.kind.whole_bytes() as u64) as usize;
