@@ -23,11 +23,11 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Compress a safetensors file into an .spz file.
+    /// Compress safetensors files, NumPy arrays, plain elements or whole checkpoints into .spz files.
     Compress(Compress),
-    /// Restore the original of an .spz file, byte for byte.
+    /// Restore the originals of .spz files, byte for byte.
     Decompress(Decompress),
-    /// Prove that an .spz file restores to what was compressed.
+    /// Prove that .spz files restore to what was compressed.
     Verify(Verify),
     /// Show exponents, coverage, escapes and ratio of every tensor.
     Inspect(Inspect),
@@ -41,14 +41,20 @@ pub enum Command {
     Plan(Plan),
     /// Write an HTML page with plots of the exponents, ratios and escapes of KV caches, and of what that means on every link.
     Report(ReportArguments),
+    /// Write completions for a shell to stdout.
+    Completions(Completions),
+    /// Write a man page to stdout.
+    Man(Man),
 }
 
 #[derive(Debug, Args)]
 pub struct Compress {
-    /// The safetensors file.
-    #[arg(value_name = "IN")]
-    pub input: PathBuf,
-    /// The .spz file [default: IN with .spz appended].
+    /// Safetensors or .npy files, with --dtype also files of elements without a header; - for stdin; or one directory, whose safetensors
+    /// files are compressed and whose other files are copied.
+    #[arg(value_name = "IN", required = true)]
+    pub inputs: Vec<PathBuf>,
+    /// The .spz file, - for stdout, for several inputs the directory that gets their files, for a directory the new one [default: IN
+    /// with .spz appended; stdout for stdin].
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -69,10 +75,11 @@ pub struct Compress {
 
 #[derive(Debug, Args)]
 pub struct Decompress {
-    /// The .spz file.
-    #[arg(value_name = "IN")]
-    pub input: PathBuf,
-    /// The restored file [default: IN without .spz].
+    /// The .spz files; - for stdin; or one directory, as compress makes them.
+    #[arg(value_name = "IN", required = true)]
+    pub inputs: Vec<PathBuf>,
+    /// The restored file, - for stdout, for several inputs the directory that gets their files, for a directory the new one [default: IN
+    /// without .spz; stdout for stdin].
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -85,10 +92,10 @@ pub struct Decompress {
 
 #[derive(Debug, Args)]
 pub struct Verify {
-    /// The .spz file.
-    #[arg(value_name = "IN")]
-    pub input: PathBuf,
-    /// Compare with this file too, and say where it differs.
+    /// The .spz files; - for stdin; or one directory of them.
+    #[arg(value_name = "IN", required = true)]
+    pub inputs: Vec<PathBuf>,
+    /// Compare the one IN with this file too, and say where it differs.
     #[arg(long, value_name = "ORIGINAL")]
     pub against: Option<PathBuf>,
     #[command(flatten)]
@@ -99,7 +106,7 @@ pub struct Verify {
 
 #[derive(Debug, Args)]
 pub struct Inspect {
-    /// A safetensors file or an .spz file.
+    /// A safetensors, .npy or .spz file, with --dtype also one of elements without a header; - for stdin.
     #[arg(value_name = "IN")]
     pub input: PathBuf,
     #[command(flatten)]
@@ -112,7 +119,7 @@ pub struct Inspect {
 
 #[derive(Debug, Args)]
 pub struct Calibrate {
-    /// Safetensors files.
+    /// Safetensors or .npy files.
     #[arg(value_name = "IN", required = true)]
     pub inputs: Vec<PathBuf>,
     #[command(flatten)]
@@ -132,6 +139,20 @@ pub struct Calibrate {
 pub struct Devices {
     #[command(flatten)]
     pub json: JsonArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell.
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub struct Man {
+    /// The command that the page is about [default: splitzip itself].
+    #[arg(value_name = "COMMAND")]
+    pub command: Option<String>,
 }
 
 /// Every list is separated by commas, and rows are measured for all that its members can be combined to.
@@ -275,7 +296,7 @@ fn dtypes_help() -> String {
 fn dtype_help() -> String {
     let of = |bytes| listed(Dtype::floats().filter(|dtype| dtype.bytes() == bytes).map(Dtype::name), "or");
     format!(
-        "Treat U8, I8 and F8 tensors as {}, or U16, I16, F16 and BF16 tensors as {}. Tensors of other dtypes are left alone",
+        "Treat U8, I8 and F8 tensors as {}, or U16, I16, F16 and BF16 tensors as {}, and so bytes without a header. Tensors of other dtypes are left alone",
         of(1),
         of(2)
     )

@@ -1,5 +1,7 @@
 //! Why the program ends, and with which exit code.
 
+use crate::output::{printable, shown};
+use crate::pipe::is_pipe;
 use splitzip_host::Error;
 use splitzip_host::file::FileError;
 use std::fmt;
@@ -30,23 +32,38 @@ impl Failure {
     pub fn at(path: &Path) -> impl FnOnce(Error) -> Failure {
         move |error| match &error {
             Error::File(FileError::Options { reason }) => Failure::Usage(reason.clone()),
+            Error::File(FileError::Convert { what, code }) => {
+                let (from, to) = (word(path), word(&path.with_extension("safetensors")));
+                Failure::Failed(format!(
+                    "{} is {what}; convert it first: python3 -c \"{code}\" {from} {to}",
+                    shown(path)
+                ))
+            }
             Error::File(
                 FileError::Io { .. }
                 | FileError::NotRegular { .. }
                 | FileError::Exists { .. }
+                | FileError::DirectoryExists { .. }
+                | FileError::Input(_)
                 | FileError::NoDirectory { .. }
                 | FileError::Changed { .. }
                 | FileError::Interrupted,
             )
             | Error::CudaUnavailable { .. } => Failure::Failed(error.to_string()),
-            _ => Failure::Failed(format!("{}: {error}", path.display())),
+            _ => Failure::Failed(format!("{}: {error}", shown(path))),
         }
     }
 
     /// An error of work that reads one file and writes another: what the system says is about the written one.
     pub fn between(input: &Path, output: &Path) -> impl FnOnce(Error) -> Failure {
         move |error| match error {
-            Error::Io(source) => Failure::Failed(format!("cannot write {}: {source}", output.display())),
+            Error::Io(source) if is_pipe(output) => {
+                Failure::Failed(format!("cannot write to stdout: {source}; what was written is not whole"))
+            }
+            Error::Io(source) => Failure::Failed(format!("cannot write {}: {source}", shown(output))),
+            Error::File(FileError::Interrupted) if is_pipe(output) => {
+                Failure::Failed("interrupted; what was written is not whole".to_owned())
+            }
             error => Failure::at(input)(error),
         }
     }
@@ -63,8 +80,20 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Failed(message) | Failure::Usage(message) => f.write_str(message),
+            // Messages have names of files in them, and those may have escape codes for terminals.
+            Failure::Failed(message) | Failure::Usage(message) => f.write_str(&printable(message)),
             Failure::NobodyReads => f.write_str("nobody reads stdout"),
         }
+    }
+}
+
+/// A path as a word of a shell, quoted where that is needed.
+fn word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |part: char| part.is_alphanumeric() || "/._-+=:@%,".contains(part);
+    if !text.is_empty() && text.chars().all(plain) {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
     }
 }

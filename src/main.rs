@@ -6,18 +6,24 @@ mod commands;
 mod device;
 mod failure;
 mod output;
+mod pipe;
 mod progress;
 mod table;
 
 use arguments::{Arguments, Command};
 use clap::Parser;
 use failure::Failure;
-use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     log(arguments.verbose);
+    #[cfg(unix)]
+    let caught = pipe::catch_file_size_limit();
+    #[cfg(unix)]
+    if let Err(error) = caught {
+        tracing::info!("a limit of the size of files may leave a temporary behind: {error}");
+    }
     let result = match arguments.command {
         Command::Compress(arguments) => commands::compress::run(&arguments),
         Command::Decompress(arguments) => commands::decompress::run(&arguments),
@@ -28,12 +34,13 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Plan(arguments) => commands::plan::run(&arguments),
         Command::Report(arguments) => commands::report::run(&arguments),
+        Command::Completions(arguments) => commands::manual::completions(&arguments),
+        Command::Man(arguments) => commands::manual::page(&arguments),
     };
     match result {
         Ok(()) | Err(Failure::NobodyReads) => ExitCode::SUCCESS,
         Err(failure) => {
-            // When even this cannot be written, the exit code still says it.
-            let _ = writeln!(std::io::stderr(), "error: {failure}");
+            output::error(&failure);
             ExitCode::from(failure.code())
         }
     }

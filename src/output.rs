@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Result};
 use serde::Serialize;
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 /// The version of all JSON objects. A field is never taken away or given another meaning without a new one.
@@ -12,6 +13,29 @@ pub const SCHEMA: u32 = 1;
 pub fn text(text: &str) -> Result {
     let mut out = anstream::AutoStream::auto(std::io::stdout().lock());
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::stdout)
+}
+
+/// Writes a message to stderr. When even this cannot be written, the exit code still says it.
+pub fn error(failure: &Failure) {
+    let red = anstyle::AnsiColor::Red.on_default().bold();
+    let _ = writeln!(anstream::stderr(), "{red}error:{red:#} {failure}");
+}
+
+/// A path in a message or in a table: stdin and stdout by name, and without what would move the cursor.
+pub fn shown(path: &Path) -> String {
+    match path.to_str() {
+        Some("-") => "stdin".to_owned(),
+        _ => printable(&path.display().to_string()),
+    }
+}
+
+/// The text with its control characters written out.
+pub fn printable(text: &str) -> String {
+    let part = |part: char| {
+        let escaped = part.is_control().then(|| part.escape_default());
+        escaped.into_iter().flatten().chain((!part.is_control()).then_some(part))
+    };
+    text.chars().flat_map(part).collect()
 }
 
 /// Writes a JSON object to stdout.

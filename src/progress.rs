@@ -16,12 +16,17 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar; it draws nothing when stderr is no terminal.
+    /// A bar; it draws nothing when stderr is no terminal. A total of 0 is one that nobody knows yet.
     pub fn new(what: &'static str, total: u64) -> Bar {
-        let bar = ProgressBar::new(total).with_message(what);
-        let style = ProgressStyle::with_template(
-            "{msg} {wide_bar} {decimal_bytes} of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta}",
-        );
+        let (bar, template) = match total {
+            0 => (ProgressBar::no_length(), "{msg} {decimal_bytes}, {decimal_bytes_per_sec}"),
+            _ => (
+                ProgressBar::new(total),
+                "{msg} {wide_bar} {decimal_bytes} of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta}",
+            ),
+        };
+        let bar = bar.with_message(what);
+        let style = ProgressStyle::with_template(template);
         if let Ok(style) = style {
             bar.set_style(style);
         }
@@ -31,7 +36,7 @@ impl Bar {
     /// Says that `done` bytes are done, of those that the present file has.
     pub fn at(&mut self, done: u64) -> splitzip_host::Result<()> {
         self.bar.set_position(self.before + done);
-        if INTERRUPTED.load(Ordering::Relaxed) { Err(FileError::Interrupted.into()) } else { Ok(()) }
+        if interrupted() { Err(FileError::Interrupted.into()) } else { Ok(()) }
     }
 
     /// Says that the next file begins, after one of `bytes`.
@@ -45,6 +50,11 @@ impl Drop for Bar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Whether there was an interrupt.
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
 }
 
 /// From now on an interrupt lets the work end by itself; a second one ends it at once.

@@ -1,5 +1,9 @@
 //! Aligned tables.
 
+use crate::output::printable;
+
+/// How titles are printed where there is a terminal.
+const TITLES: anstyle::Style = anstyle::Style::new().bold();
 /// The most characters of a cell.
 const LONGEST: usize = 60;
 
@@ -48,11 +52,12 @@ impl Table {
                     format!("{gap}{cell:>width$}")
                 };
             }
-            out += line.trim_end();
-            out.push('\n');
+            let line = line.trim_end();
+            out += &if number == 0 { format!("{TITLES}{line}{TITLES:#}\n") } else { format!("{line}\n") };
         }
         out
     }
+
     /// The same in Markdown.
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| {
@@ -68,14 +73,7 @@ impl Table {
 
 /// What may stand in a cell: names come from files, so control characters are written out, and what is long is cut in the middle.
 fn clean(cell: &str) -> String {
-    let shown: Vec<char> = cell
-        .chars()
-        .flat_map(|part| {
-            let escaped = part.is_control().then(|| part.escape_default());
-            let plain = (!part.is_control()).then_some(part);
-            escaped.into_iter().flatten().chain(plain)
-        })
-        .collect();
+    let shown: Vec<char> = printable(cell).chars().collect();
     if shown.len() <= LONGEST {
         return shown.into_iter().collect();
     }

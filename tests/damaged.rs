@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Place, bf16, noise, run, safetensors_of};
+use common::{Place, bf16, noise, pipe, run, safetensors_of};
 use std::fs;
 use std::path::Path;
 
@@ -28,6 +28,9 @@ fn refuses(place: &Place, bytes: &[u8], words: &[&str]) {
         |force: &str| run([&"decompress", &damaged, &"-o", &target, &"--device", &"cpu", &force]);
     decompress("--force").fails(1, words);
     run([&"inspect", &damaged, &"--device", &"cpu"]).fails(1, words);
+    // A stream shows the same damage, but may see another part of it first.
+    pipe([&"verify", &"-", &"--device", &"cpu"], bytes).fails(1, &[]);
+    pipe([&"decompress", &"-", &"-o", &target, &"--force", &"--device", &"cpu"], bytes).fails(1, &[]);
     assert_eq!(fs::read(&target).expect("the target"), b"what was there");
     assert_eq!(place.names(), ["damaged.spz", "in", "target", "whole.spz"]);
 }

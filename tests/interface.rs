@@ -1,26 +1,10 @@
-//! What people and programs see: help texts, and JSON objects whose fields stay.
+//! What people and programs see: JSON objects whose fields stay, and tables. (The help is `docs/cli.md`.)
 
 mod common;
 
 use common::{Place, bf16, command, noise, run, safetensors_of};
 use serde_json::Value;
 use std::path::PathBuf;
-
-/// Help as it is printed.
-fn help(arguments: &[&str]) -> String {
-    let output = command().args(arguments).arg("--help").output().expect("the program starts");
-    common::Run::from(output).succeeds().stdout
-}
-
-#[test]
-fn help_texts() {
-    let commands = ["compress", "decompress", "verify", "inspect", "calibrate", "devices", "bench"];
-    let mut text = help(&[]);
-    for name in commands {
-        text += &format!("\n$ splitzip {name} --help\n{}", help(&[name]));
-    }
-    insta::assert_snapshot!("help", text);
-}
 
 #[test]
 fn the_version() {

@@ -1,11 +1,11 @@
 //! `.spz` files through the library: small frames, both kinds of readers, hostile indexes, errors of outputs.
 
-use splitzip_host::file::{self, Content, FileError, Header, Options, Reader, Writer};
+use splitzip_host::file::{self, Content, FileError, Header, Options, OriginalStream, Reader, Writer};
 use splitzip_host::format::pack;
 use splitzip_host::{
-    Cpu, Dtype, Error, Executor, Flags, Frame, FrameSpec, Reference, Result, Scheme, TensorSpec,
+    Cpu, Dtype, Error, Executor, Flags, Frame, FrameSpec, Reference, Result, Scheme, SchemeChoice, TensorSpec,
 };
-use std::io::{self, Cursor, Write};
+use std::io::{self, Cursor, Read, Write};
 
 /// Words with few exponents, and a multiplier for noise.
 fn elements(count: usize) -> Vec<u8> {
@@ -68,6 +68,125 @@ fn frames_of_every_size() -> Result<()> {
         }
     }
     assert!(sizes.last() < sizes.first());
+    Ok(())
+}
+
+/// Reads a few bytes at a time, as a pipe may.
+struct Trickle<'a>(&'a [u8]);
+
+impl Read for Trickle<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let some = (self.0.len() % 700).max(1).min(out.len());
+        (&mut self.0).take(some as u64).read(out)
+    }
+}
+
+fn compress_stream(original: &[u8], options: &Options) -> Result<Vec<u8>> {
+    let stream = OriginalStream::open(Trickle(original), options.dtype)?;
+    let mut out = Vec::new();
+    let report = file::compress_stream(&Reference, stream, &mut out, options, &mut |_| Ok(()))?;
+    assert_eq!((report.coded_bytes, report.raw_bytes), (out.len() as u64, original.len() as u64));
+    Ok(out)
+}
+
+#[test]
+fn streams_give_the_same_files() -> Result<()> {
+    let mut original = original();
+    original.truncate(original.len() - 3); // the gap at the end
+    for frame_bytes in [2048, 6144, 1 << 16] {
+        let options = Options { frame_bytes, scheme: SchemeChoice::Auto, ..Options::default() };
+        let packed = compress(&original, &options)?;
+        assert_eq!(compress_stream(&original, &options)?, packed);
+        let mut out = Vec::new();
+        let report = file::decompress_stream(&Cpu::new(), Trickle(&packed), &mut out, &mut |_| Ok(()))?;
+        assert_eq!(out, original);
+        let reader = Reader::from_bytes(&packed)?;
+        assert_eq!((report.raw_bytes, report.coded_bytes), (original.len() as u64, packed.len() as u64));
+        assert_eq!((report.sha256, report.frames), (*reader.sha256(), reader.frames().len() as u64));
+        assert_eq!(file::verify_stream(&Reference, Trickle(&packed), &mut |_| Ok(()))?, report);
+    }
+    Ok(())
+}
+
+#[test]
+fn streams_that_end_early_or_go_on() -> Result<()> {
+    let mut original = original();
+    original.truncate(original.len() - 3);
+    let options = Options { frame_bytes: 4096, ..Options::default() };
+    for length in (0..original.len()).step_by(5077) {
+        let result = compress_stream(&original[..length], &options);
+        assert!(matches!(result, Err(Error::File(_))), "{length}");
+    }
+    let longer = [&original[..], b"x"].concat();
+    let result = compress_stream(&longer, &options);
+    assert!(matches!(result, Err(Error::File(FileError::StreamGoesOn { .. }))), "{result:?}");
+    let elements = elements(5000);
+    let options = Options { dtype: Some(Dtype::Bf16), ..Options::default() };
+    let result = compress_stream(&elements, &options);
+    assert!(matches!(result, Err(Error::File(FileError::Options { .. }))), "{result:?}");
+
+    let packed = compress(&original, &Options { frame_bytes: 4096, ..Options::default() })?;
+    let verify = |bytes: &[u8]| file::verify_stream(&Reference, Trickle(bytes), &mut |_| Ok(()));
+    for length in (0..packed.len()).step_by(1999).chain(packed.len() - 40..packed.len()) {
+        assert!(verify(&packed[..length]).is_err(), "{length}");
+    }
+    assert!(verify(&[&packed[..], b"x"].concat()).is_err());
+    for at in (0..packed.len()).step_by(499) {
+        let mut flipped = packed.clone();
+        flipped[at] ^= 4;
+        assert!(verify(&flipped).is_err(), "{at}");
+    }
+    Ok(())
+}
+
+/// A frame that asks for more than there is, and one that asks for more than any file may have: no memory is taken for either.
+#[test]
+fn streams_of_hostile_frames() -> Result<()> {
+    let packed = compress(&original(), &Options { frame_bytes: 4096, ..Options::default() })?;
+    for (at, value) in [(16, u32::MAX), (20, !7), (20, 64 << 20), (16, 1 << 20)] {
+        let mut file = packed.clone();
+        file[128 + at..128 + at + 4].copy_from_slice(&value.to_le_bytes());
+        let result = file::verify_stream(&Reference, &file[..], &mut |_| Ok(()));
+        assert!(matches!(result, Err(Error::File(_))), "{at} {value}: {result:?}");
+    }
+    // An original whose header tells of more frames than memory could list.
+    let header =
+        r#"{"a":{"dtype":"BF16","shape":[4611686018427387904],"data_offsets":[0,9223372036854775808]}}"#;
+    let start = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0; 9000]].concat();
+    let stream = OriginalStream::open(&start[..], None)?;
+    assert!(stream.raw_bytes() > Some(1 << 62));
+    let options = Options { frame_bytes: 2048, ..Options::default() };
+    let result = file::compress_stream(&Reference, stream, io::sink(), &options, &mut |_| Ok(()));
+    assert!(matches!(result, Err(Error::File(FileError::Truncated { .. }))), "{result:?}");
+    Ok(())
+}
+
+/// Pieces of one tensor are coded as each is smallest, and the report says what most of it is.
+#[test]
+fn pieces_of_a_tensor_may_differ() -> Result<()> {
+    let noise: Vec<u8> = (0..8192u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    let data = [&elements(8192)[..], &noise].concat();
+    let header = format!(
+        r#"{{"a":{{"dtype":"BF16","shape":[{}],"data_offsets":[0,{}]}}}}"#,
+        data.len() / 2,
+        data.len()
+    );
+    let original = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat();
+    let options = Options { frame_bytes: 4096, scheme: SchemeChoice::Auto, ..Options::default() };
+    let mut packed = Vec::new();
+    let report = file::compress(&Reference, &original, &mut packed, &options, &mut |_| Ok(()))?;
+    assert_ne!(report.tensors[0].scheme, Scheme::Stored);
+    assert!(packed.len() < original.len() - 1500, "{}", packed.len());
+    assert_eq!(decompress(&Cpu::new(), Reader::from_bytes(&packed)?)?, original);
+    let options = Options { dtype: Some(Dtype::Bf16), ..options };
+    let mut plain = Vec::new();
+    file::compress(&Reference, &data, &mut plain, &options, &mut |_| Ok(()))?;
+    let contents = Reader::from_bytes(&plain)?.pieces()?;
+    let [tensor] = contents.tensors() else { panic!("{contents:?}") };
+    assert_eq!(
+        (tensor.name.as_str(), tensor.dtype.as_str(), tensor.bytes),
+        ("data", "BF16", data.len() as u64)
+    );
     Ok(())
 }
 

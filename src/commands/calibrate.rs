@@ -4,7 +4,7 @@ use super::{open, refuse_same};
 use crate::arguments::Calibrate;
 use crate::device;
 use crate::failure::{Failure, Result};
-use crate::output::{self, SCHEMA, percent};
+use crate::output::{self, SCHEMA, percent, shown};
 use crate::progress::{Bar, catch_interrupts};
 use crate::table::Table;
 use serde::Serialize;
@@ -63,7 +63,7 @@ pub fn run(arguments: &Calibrate) -> Result {
         let cells = [name.to_owned(), exponents.dtype().to_string(), elements, entropy];
         table.row(cells.into_iter().chain(coverage));
     }
-    output::text(&format!("{}\nwritten  {}\n", table.text(), arguments.output.display()))
+    output::text(&format!("{}\nwritten  {}\n", table.text(), shown(&arguments.output)))
 }
 
 #[derive(Serialize)]

@@ -1,5 +1,6 @@
 //! `inspect`.
 
+use super::tree::is_compressed;
 use super::{
     TensorObject, bases_text, dtype_text, escape_share, escapes, exponents, notes, open, ratio_text, rest,
 };
@@ -17,13 +18,11 @@ use splitzip_host::file::{self, Reader, Report};
 pub fn run(arguments: &Inspect) -> Result {
     let input = open(&arguments.input)?;
     let work = &arguments.work;
-    let compressed = input.starts_with(&file::MAGIC)
-        || arguments.input.extension().is_some_and(|extension| extension == "spz");
+    let compressed = input.starts_with(&file::MAGIC) || is_compressed(&arguments.input);
     let mut bar = Bar::new("inspect", input.len() as u64);
     let (report, exponents) = if compressed {
         if !arguments.coding.is_empty() {
-            let reason =
-                "--scheme, --bases and --dtype are for safetensors files; an .spz file has them already";
+            let reason = "--scheme, --bases and --dtype are for originals; an .spz file has them already";
             return Err(Failure::Usage(reason.to_owned()));
         }
         let mut reader = Reader::from_bytes(&input).map_err(Failure::at(&arguments.input))?;

@@ -7,13 +7,18 @@ pub mod decompress;
 pub mod devices;
 mod exponents;
 pub mod inspect;
+pub mod manual;
 pub mod plan;
 mod ratios;
 pub mod report;
+mod several;
+mod tree;
 pub mod verify;
 
 use crate::failure::{Failure, Result};
-use splitzip_host::file::{Chunks, Contents, Mapped, Report, TensorReport};
+use crate::output::shown;
+use crate::pipe::{Stdin, is_pipe};
+use splitzip_host::file::{Chunks, Contents, Mapped, Original, Report, TensorReport};
 use splitzip_host::{Bases, Dtype, Scheme};
 use std::path::Path;
 
@@ -26,21 +31,24 @@ fn refuse_same(input: &Path, output: &Path) -> Result {
     match same_file::is_same_file(input, output) {
         Ok(true) => Err(Failure::Failed(format!(
             "{} and {} are the same file; write to another one",
-            input.display(),
-            output.display()
+            shown(input),
+            shown(output)
         ))),
         // The input cannot be opened: whoever reads it says so.
         Ok(false) | Err(_) => Ok(()),
     }
 }
 
+/// Maps a file. What comes through stdin is kept in a temporary file without a name first, as a file that is read twice has to be.
 fn open(path: &Path) -> Result<Mapped> {
-    Mapped::open(path).map_err(Failure::at(path))
+    let opened = if is_pipe(path) { Mapped::spooled(Stdin::open()?, path) } else { Mapped::open(path) };
+    opened.map_err(Failure::at(path))
 }
 
-/// The tensors of an original.
-fn contents(input: &[u8], path: &Path) -> Result<Contents> {
-    Contents::read(input, input.len() as u64).map_err(Failure::at(path))
+/// The tensors of an original. `dtype` is that of elements without a header.
+fn contents(input: &[u8], path: &Path, dtype: Option<Dtype>) -> Result<Contents> {
+    let original = Original::read(input, input.len() as u64, dtype);
+    original.map(|original| original.contents).map_err(Failure::at(path))
 }
 
 /// What JSON objects say about a tensor.

@@ -3,8 +3,9 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// The KV cache that the repository holds.
 pub fn fixture() -> PathBuf {
@@ -14,8 +15,74 @@ pub fn fixture() -> PathBuf {
 /// The program, without what the environment may say to it.
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_splitzip"));
-    command.env_remove("RUST_LOG").env_remove("RAYON_NUM_THREADS");
+    for name in ["RUST_LOG", "RAYON_NUM_THREADS", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null());
     command
+}
+
+/// What a finished run that was sent bytes wrote.
+#[derive(Debug)]
+pub struct Piped {
+    pub code: Option<i32>,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+/// Runs it with these bytes on stdin. It may end before it has read all of them.
+pub fn pipe<const N: usize>(arguments: [&dyn AsRef<std::ffi::OsStr>; N], bytes: &[u8]) -> Piped {
+    let mut command = command();
+    command.args(arguments.iter().map(|argument| argument.as_ref()));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let output = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _ = stdin.write_all(bytes);
+        });
+        child.wait_with_output().expect("wait")
+    });
+    let stderr = String::from_utf8(output.stderr).expect("stderr is UTF-8");
+    Piped { code: output.status.code(), stdout: output.stdout, stderr }
+}
+
+impl Piped {
+    /// What it wrote, when all is well.
+    #[track_caller]
+    pub fn succeeds(self) -> Vec<u8> {
+        assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""));
+        self.stdout
+    }
+
+    /// It failed with this exit code and one message, which has these words.
+    #[track_caller]
+    pub fn fails(self, code: i32, words: &[&str]) {
+        let Piped { code: found, stderr, .. } = self;
+        Run { code: found, stdout: String::new(), stderr }.fails(code, words);
+    }
+}
+
+/// The text with times and rates, which differ from run to run, taken out.
+pub fn untimed(text: &str) -> String {
+    let line = |line: &str| {
+        let mut words: Vec<&str> = line.split(' ').collect();
+        for at in 1..words.len() {
+            let number = words[at - 1].parse::<f64>().is_ok();
+            match words[at].trim_end_matches([',', ':']) {
+                "ms" | "s" if number => (words[at - 1], words[at]) = ("TIME", ""),
+                rate if number && rate.ends_with("B/s") => (words[at - 1], words[at]) = ("RATE", ""),
+                _ => {}
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        let indented = line.len() - line.trim_start().len();
+        format!("{}{}", &line[..indented], words.join(" "))
+    };
+    let untimed = |text: &str| {
+        if text.contains("B/s") { line(text) } else { text.to_owned() }
+    };
+    text.lines().map(|text| untimed(text) + "\n").collect()
 }
 
 /// What a finished run said.

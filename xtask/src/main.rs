@@ -1,4 +1,5 @@
-//! The tasks of the repository: `cargo xtask test`, `cargo xtask bless`, `cargo xtask ci`, and the recipes that are kept as patches.
+//! The tasks of the repository: `cargo xtask test`, `cargo xtask bless`, `cargo xtask ci`, `cargo xtask soak`, and the recipes that are
+//! kept as patches.
 //!
 //! Every task is a few commands, each printed before it runs, so that anybody can type them one by one.
 
@@ -15,6 +16,8 @@ Usage: cargo xtask TASK
   bless  accept what the sources give: PTX and its resource table, macro expansions, refusals, frames, output of the command line
   ci     rustfmt and clippy, then `test`
 
+  soak [PIPES[,FILES]]  compress and restore so many GiB through pipes and through files under 2 GiB of memory [default: 20,4]
+
   recipes            apply the patches in docs/recipes to copies of the repository, build and test these (`test` type-checks them)
   recipe open NAME   make the copy target/recipes/NAME, with the patch as far as it fits
   recipe write NAME  write docs/recipes/NAME.patch from what differs in the copy
@@ -26,6 +29,8 @@ fn main() -> ExitCode {
         ["test"] => test(),
         ["bless"] => bless(),
         ["ci"] => format() && lint() && test(),
+        ["soak"] => soak("20,4"),
+        ["soak", sizes] => soak(sizes),
         ["recipes"] => recipe::check(),
         ["recipe", "open", name] => recipe::open_copy(name),
         ["recipe", "write", name] => recipe::write(name),
@@ -71,6 +76,13 @@ fn bless() -> bool {
             .env("TRYBUILD", "overwrite")
             .env("SPLITZIP_BLESS", "1")
             .env("NVPTX_BUILDER_REQUIRE", "1"))
+}
+
+/// Minutes of work and gigabytes of disk, so no part of `test`, which runs the same on a small one.
+fn soak(sizes: &str) -> bool {
+    let test = ["test", "--release", "--package", "splitzip", "--test", "soak"];
+    let all = [&test[..], &["--", "--ignored", "--nocapture"]].concat();
+    run(cargo(&all).env("SPLITZIP_SOAK", sizes))
 }
 
 fn format() -> bool {

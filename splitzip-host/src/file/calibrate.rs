@@ -1,7 +1,7 @@
 //! Codebooks from files: the exponents of every tensor name are counted over all files that have it.
 
 use super::inspect::histogram;
-use super::tensors::Contents;
+use super::original::Original;
 use crate::{Codebook, CodebookFile, Dtype, Executor, Histogram, Result, Scheme};
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ pub struct Calibration {
     tensors: BTreeMap<String, Histogram>,
 }
 
-/// Adds the tensors of one safetensors file that would be coded with a codebook. `dtype` is as in [`Options`](super::Options).
+/// Adds the tensors of one original that would be coded with a codebook. `dtype` is as in [`Options`](super::Options).
 ///
 /// # Errors
-/// What is no safetensors file; a name that had another dtype in a file before
+/// What is no original; a name that had another dtype in a file before
 /// ([`CodebookDtype`](crate::Error::CodebookDtype)).
 pub fn calibrate(
     executor: &dyn Executor,
@@ -22,8 +22,7 @@ pub fn calibrate(
     dtype: Option<Dtype>,
     sum: &mut Calibration,
 ) -> Result<()> {
-    super::compress::refuse_container(input)?;
-    let contents = Contents::read(input, input.len() as u64)?;
+    let contents = Original::read(input, input.len() as u64, dtype)?.contents;
     for tensor in contents.tensors() {
         let fits = |dtype: &Dtype| tensor.bytes != 0 && Scheme::W4.check(*dtype).is_ok();
         let Some(dtype) = tensor.coded(dtype).filter(fits) else { continue };

@@ -1,17 +1,21 @@
-//! Safetensors to `.spz`. While a frame is encoded, its raw bytes are hashed and the frame before it is written.
+//! An original to `.spz`. While a frame is encoded, its raw bytes are hashed, the frame before it is written, and the bytes of
+//! the next are read.
 
-use super::container::{Content, Header};
-use super::plan::{self, CUT, Piece, Plan};
+use super::container::Header;
+use super::original::Original;
+use super::plan::{self, CUT, Part, Piece, Plan};
 use super::report::{Accounts, Report, coded_bytes};
+use super::stream::OriginalStream;
 use super::tensors::Contents;
-use super::{DEFAULT_FRAME_BYTES, FileError, MAGIC, MAX_FRAME_BYTES, Progress, Writer};
+use super::{DEFAULT_FRAME_BYTES, FileError, MAX_FRAME_BYTES, Progress, Writer};
 use crate::format::{Frame, pack};
 use crate::{
     BasesChoice, CodebookChoice, CodebookFile, Dtype, Error, Executor, Result, Scheme, SchemeChoice,
     TensorSpec,
 };
 use sha2::{Digest, Sha256};
-use std::io::Write;
+use std::borrow::Cow;
+use std::io::{Read, Write};
 use std::thread;
 
 /// How a file is compressed.
@@ -81,10 +85,11 @@ pub fn schemes_of(executor: &dyn Executor, dtype: Dtype) -> Vec<Scheme> {
     Scheme::ALL.iter().copied().filter(has).collect()
 }
 
-/// Compresses a safetensors file. The same input and options give the same bytes on every executor.
+/// Compresses an original: a safetensors file, a `.npy` file, or elements of [`Options::dtype`] without a header. The same input and
+/// options give the same bytes on every executor.
 ///
 /// # Errors
-/// What is no safetensors file, options that do not go together, what the executor does not have, what the output returns, and
+/// What is none of these, options that do not go together, what the executor does not have, what the output returns, and
 /// what `progress` returns.
 pub fn compress(
     executor: &dyn Executor,
@@ -94,67 +99,125 @@ pub fn compress(
     progress: Progress<'_>,
 ) -> Result<Report> {
     options.check()?;
-    refuse_container(input)?;
-    let raw_bytes = input.len() as u64;
-    let contents = Contents::read(input, raw_bytes)?;
-    let Plan { frames, notes } = plan::plan(&contents, input, options)?;
-    let header = Header { content: Content::Safetensors, frame_limit: options.frame_bytes as u32, raw_bytes };
+    let original = Original::read(input, input.len() as u64, options.dtype)?;
+    let mut rest = input;
+    let next = |bytes| {
+        let (part, behind) = rest.split_at(bytes);
+        rest = behind;
+        Ok(Cow::Borrowed(part))
+    };
+    run(executor, &original, next, output, options, progress)
+}
+
+/// [`compress`] of a stream whose size follows from its header: the same bytes, with one more frame in memory.
+///
+/// # Errors
+/// As [`compress`], and a stream that has fewer or more bytes than its header says, or whose size nobody knows
+/// ([`FileError::Options`]).
+pub fn compress_stream(
+    executor: &dyn Executor,
+    stream: OriginalStream<impl Read + Send>,
+    output: impl Write + Send,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Report> {
+    options.check()?;
+    let (original, mut stream) = stream.into_known()?;
+    let (expected, mut got) = (original.raw_bytes, 0);
+    let next = |bytes| {
+        let mut part = Vec::with_capacity(bytes);
+        stream.by_ref().take(bytes as u64).read_to_end(&mut part).map_err(FileError::input)?;
+        got += part.len() as u64;
+        if part.len() < bytes {
+            let what = "the input, as its header says,";
+            return Err(FileError::Truncated { what, needed: expected, got }.into());
+        }
+        if got == expected && stream.read(&mut [0]).map_err(FileError::input)? != 0 {
+            return Err(FileError::StreamGoesOn { expected }.into());
+        }
+        Ok(Cow::Owned(part))
+    };
+    run(executor, &original, next, output, options, progress)
+}
+
+/// The frames of an original; `next` gives the bytes of each. While one is encoded, the next is read, and the one before is written.
+fn run<'a>(
+    executor: &dyn Executor,
+    original: &Original,
+    mut next: impl FnMut(usize) -> Result<Cow<'a, [u8]>> + Send,
+    output: impl Write + Send,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Report> {
+    let Original { content, contents, raw_bytes } = original;
+    let (raw_bytes, mut plan) = (*raw_bytes, Plan::new(original, options)?);
+    let header = Header { content: *content, frame_limit: options.frame_bytes as u32, raw_bytes };
     let mut writer = Writer::new(output, header)?;
-    let mut accounts = Accounts::new(&contents);
+    let mut accounts = Accounts::new(contents);
     let mut digest = Sha256::new();
-    let (mut scratch, mut ready) = (Vec::new(), Vec::new());
-    for pieces in &frames {
-        let (start, bytes) = (pieces[0].at, pieces.iter().map(|piece| piece.bytes).sum::<u64>());
-        let raw = &input[start as usize..(start + bytes) as usize];
-        let coded = thread::scope(|scope| {
-            let hashed =
-                thread::Builder::new().name("hash".to_owned()).spawn_scoped(scope, || digest.update(raw))?;
-            let written = thread::Builder::new()
-                .name("write".to_owned())
-                .spawn_scoped(scope, || write(&mut writer, &ready))?;
-            let coded = encode(executor, input, pieces, options, &mut scratch);
+    let (mut scratch, mut ready, mut frames) = (Vec::new(), Vec::new(), 0);
+    let mut read = |parts: Vec<Part>| -> Result<(Vec<Part>, Cow<'a, [u8]>)> {
+        let bytes = parts.iter().map(|part| part.bytes).sum::<u64>();
+        Ok((parts, next(bytes as usize)?))
+    };
+    let mut present = plan.next().map(&mut read).transpose()?;
+    while let Some((parts, raw)) = present {
+        let (start, following) = (parts[0].at, plan.next());
+        let (coded, read) = thread::scope(|scope| {
+            let spawn = |name: &str| thread::Builder::new().name(name.to_owned());
+            let hashed = spawn("hash").spawn_scoped(scope, || digest.update(&raw))?;
+            let written = spawn("write").spawn_scoped(scope, || write(&mut writer, &ready))?;
+            let read = spawn("read").spawn_scoped(scope, || following.map(&mut read).transpose())?;
+            let coded = encode(executor, contents, &parts, &raw, options, &mut scratch);
             join(hashed);
             join(written)?;
-            coded
+            Ok::<_, Error>((coded?, join(read)?))
         })?;
         let frame = Frame::parse(&coded)?;
         accounts.add(&frame, start)?;
         tracing::debug!(
             raw_at = start,
-            raw_bytes = bytes,
+            raw_bytes = raw.len(),
             coded_bytes = coded.len(),
-            pieces = pieces.len(),
+            pieces = parts.len(),
             "frame"
         );
-        ready = coded;
-        progress(start + bytes)?;
+        let done = start + raw.len() as u64;
+        (ready, present, frames) = (coded, read, frames + 1);
+        progress(done)?;
     }
     write(&mut writer, &ready)?;
     let sha256 = digest.finalize();
     let (_, coded_bytes) = writer.finish(sha256.into())?;
     let sha256 = super::decompress::hexadecimal(&sha256);
     let mut tensors = accounts.finish();
-    tensors.iter_mut().zip(notes).for_each(|(tensor, note)| tensor.note = note);
-    Ok(Report { raw_bytes, coded_bytes, sha256, frames: frames.len() as u64, tensors })
+    tensors.iter_mut().zip(plan.notes).for_each(|(tensor, note)| tensor.note = note);
+    Ok(Report { raw_bytes, coded_bytes, sha256, frames, tensors })
 }
 
 /// Encodes and packs one frame. Pieces that do not shrink are stored, which takes a second try.
 fn encode(
     executor: &dyn Executor,
-    input: &[u8],
-    pieces: &[Piece],
+    contents: &Contents,
+    parts: &[Part],
+    raw: &[u8],
     options: &Options,
     scratch: &mut Vec<u8>,
 ) -> Result<Vec<u8>> {
-    let packed = encode_as(executor, input, pieces, options, scratch)?;
+    let mut inputs = Vec::with_capacity(parts.len());
+    let mut rest = raw;
+    for part in parts {
+        let (input, behind) = rest.split_at(part.bytes as usize);
+        inputs.push(input);
+        rest = behind;
+    }
+    let pieces = parts.iter().zip(&inputs).map(|(part, input)| plan::piece(part, contents, input, options));
+    let mut pieces = pieces.collect::<Result<Vec<_>>>()?;
+    let packed = encode_as(executor, &inputs, &pieces, options, scratch)?;
     let frame = Frame::parse(&packed)?;
-    let grows = |number: usize, piece: &Piece| -> Result<bool> {
-        Ok(piece.spec.scheme != Scheme::Stored && coded_bytes(&frame.tensor(number)?) >= piece.bytes)
-    };
-    let mut stored = pieces.to_vec();
     let mut again = false;
-    for (number, piece) in stored.iter_mut().enumerate() {
-        if grows(number, piece)? {
+    for (number, piece) in pieces.iter_mut().enumerate() {
+        if piece.spec.scheme != Scheme::Stored && coded_bytes(&frame.tensor(number)?) >= piece.bytes {
             tracing::debug!(tensor = piece.spec.name, "does not shrink: stored");
             let name = std::mem::take(&mut piece.spec.name);
             *piece = Piece::stored(piece.at, piece.bytes);
@@ -162,12 +225,12 @@ fn encode(
             again = true;
         }
     }
-    if again { encode_as(executor, input, &stored, options, scratch) } else { Ok(packed) }
+    if again { encode_as(executor, &inputs, &pieces, options, scratch) } else { Ok(packed) }
 }
 
 fn encode_as(
     executor: &dyn Executor,
-    input: &[u8],
+    inputs: &[&[u8]],
     pieces: &[Piece],
     options: &Options,
     scratch: &mut Vec<u8>,
@@ -180,14 +243,12 @@ fn encode_as(
         _ => Ok(CodebookChoice::Auto),
     };
     let codebooks = pieces.iter().map(choice).collect::<Result<Vec<_>>>()?;
-    let inputs: Vec<&[u8]> =
-        pieces.iter().map(|piece| &input[piece.at as usize..(piece.at + piece.bytes) as usize]).collect();
     let needed = usize::try_from(spec.layout()?.max_frame_bytes)
         .map_err(|_| Error::TooLarge { what: "the size of the frame", bits: usize::BITS })?;
     if scratch.len() < needed {
         scratch.resize(needed, 0);
     }
-    let length = executor.encode(&spec, &codebooks, &inputs, scratch)?;
+    let length = executor.encode(&spec, &codebooks, inputs, scratch)?;
     pack(&Frame::parse(&scratch[..length])?)
 }
 
@@ -198,9 +259,4 @@ fn write(writer: &mut Writer<impl Write>, frame: &[u8]) -> Result<()> {
 /// The result of a thread; its panic goes on in this one.
 pub(crate) fn join<T>(handle: thread::ScopedJoinHandle<'_, T>) -> T {
     handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-/// Refuses what is an `.spz` file where a safetensors file is wanted.
-pub(super) fn refuse_container(input: &[u8]) -> Result<()> {
-    if input.starts_with(&MAGIC) { Err(FileError::safetensors("it is an .spz file already")) } else { Ok(()) }
 }

@@ -132,6 +132,13 @@ pub struct Index {
 }
 
 impl Index {
+    pub(crate) const MAGIC: [u8; 8] = INDEX_MAGIC;
+
+    /// The bytes of the index of so many frames.
+    pub(crate) const fn bytes(frames: usize) -> u64 {
+        (INDEX_HEAD + RECORD * frames) as u64
+    }
+
     /// The index with its footer; `at` is where it starts in the file.
     pub(crate) fn to_bytes(&self, at: u64) -> Vec<u8> {
         let mut out = Vec::with_capacity(INDEX_HEAD + RECORD * self.frames.len() + FOOTER_BYTES as usize);

@@ -21,7 +21,7 @@ pub fn decompress(
     mut output: impl Write + Send,
     progress: Progress<'_>,
 ) -> Result<()> {
-    restore(executor, reader, progress, &mut |_, bytes| Ok(output.write_all(bytes)?))?;
+    restore(executor, &mut InOrder::of(reader), progress, &mut |_, bytes| Ok(output.write_all(bytes)?))?;
     Ok(output.flush()?)
 }
 
@@ -30,7 +30,7 @@ pub fn decompress(
 /// # Errors
 /// As [`decompress`].
 pub fn verify(executor: &dyn Executor, reader: &mut Reader<'_>, progress: Progress<'_>) -> Result<()> {
-    restore(executor, reader, progress, &mut |_, _| Ok(()))
+    restore(executor, &mut InOrder::of(reader), progress, &mut |_, _| Ok(()))
 }
 
 /// Proves that the file restores to `original`.
@@ -47,7 +47,7 @@ pub fn verify_against(
     let contents = reader.contents()?;
     let tensor =
         |at| contents.as_ref().and_then(|contents| contents.tensor_at(at)).map(|tensor| tensor.name.clone());
-    restore(executor, reader, progress, &mut |raw_at, bytes| {
+    restore(executor, &mut InOrder::of(reader), progress, &mut |raw_at, bytes| {
         let expected = original.get(raw_at as usize..).unwrap_or(&[]);
         let same = expected.len().min(bytes.len());
         if bytes[..same] == expected[..same] {
@@ -66,41 +66,74 @@ pub fn verify_against(
     Ok(())
 }
 
+/// Frames that come one after the other.
+pub(super) trait Frames {
+    /// Decodes the next frame into `out`, whose size becomes that of its raw bytes, and returns where these start in the original;
+    /// `None` when there are no more.
+    fn decode_next(&mut self, executor: &dyn Executor, out: &mut Vec<u8>) -> Result<Option<u64>>;
+
+    /// SHA-256 of the original; it need not be known before the end.
+    fn sha256(&self) -> [u8; 32];
+}
+
+/// The frames of a file, from the first one on.
+struct InOrder<'r, 'a> {
+    reader: &'r mut Reader<'a>,
+    next: usize,
+}
+
+impl<'r, 'a> InOrder<'r, 'a> {
+    fn of(reader: &'r mut Reader<'a>) -> InOrder<'r, 'a> {
+        InOrder { reader, next: 0 }
+    }
+}
+
+impl Frames for InOrder<'_, '_> {
+    fn decode_next(&mut self, executor: &dyn Executor, out: &mut Vec<u8>) -> Result<Option<u64>> {
+        let frame = self.next;
+        let Some(record) = self.reader.frames().get(frame).copied() else { return Ok(None) };
+        self.next += 1;
+        let bytes = self.reader.frame_bytes(frame)?;
+        decode(executor, &self.reader.parse(frame, &bytes)?, frame, out)?;
+        Ok(Some(record.raw_at))
+    }
+
+    fn sha256(&self) -> [u8; 32] {
+        *self.reader.sha256()
+    }
+}
+
 /// Decodes all frames in order; `sink` gets raw bytes with their place. At most two frames are in memory.
-fn restore(
+pub(super) fn restore(
     executor: &dyn Executor,
-    reader: &mut Reader<'_>,
+    frames: &mut dyn Frames,
     progress: Progress<'_>,
     sink: &mut (dyn FnMut(u64, &[u8]) -> Result<()> + Send),
 ) -> Result<()> {
     let mut digest = Sha256::new();
     let (mut next, mut ready) = (Vec::new(), Vec::new());
     let mut ready_at = 0;
-    for frame in 0..=reader.frames().len() {
-        let record = reader.frames().get(frame).copied();
-        thread::scope(|scope| {
+    loop {
+        let following = thread::scope(|scope| {
             let hashed = thread::Builder::new()
                 .name("hash".to_owned())
                 .spawn_scoped(scope, || digest.update(&ready))?;
             let sunk = thread::Builder::new()
                 .name("write".to_owned())
                 .spawn_scoped(scope, || sink(ready_at, &ready))?;
-            let decoded = (|| match record {
-                Some(_) => {
-                    let bytes = reader.frame_bytes(frame)?;
-                    decode(executor, &reader.parse(frame, &bytes)?, frame, &mut next)
-                }
-                None => Ok(()),
-            })();
+            let decoded = frames.decode_next(executor, &mut next);
             join(hashed);
             join(sunk)?;
             decoded
         })?;
         progress(ready_at + ready.len() as u64)?;
         std::mem::swap(&mut next, &mut ready);
-        ready_at = record.map_or(ready_at, |record| record.raw_at);
+        match following {
+            Some(raw_at) => ready_at = raw_at,
+            None => break,
+        }
     }
-    let (found, computed) = (hexadecimal(reader.sha256()), hexadecimal(&digest.finalize()));
+    let (found, computed) = (hexadecimal(&frames.sha256()), hexadecimal(&digest.finalize()));
     if found == computed { Ok(()) } else { Err(FileError::Digest { found, computed }.into()) }
 }
 

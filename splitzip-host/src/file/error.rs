@@ -17,8 +17,11 @@ pub enum FileError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// An error in reading a stream.
+    #[error("cannot read the input: {0}")]
+    Input(#[source] std::io::Error),
     /// Something that is no regular file: a directory, a device, a pipe.
-    #[error("{} is {what}, not a regular file; name a file", .path.display())]
+    #[error("{} is {what}, not a regular file; name a file, or - for stdin or stdout", .path.display())]
     NotRegular {
         /// The path.
         path: PathBuf,
@@ -28,6 +31,12 @@ pub enum FileError {
     /// A target that exists already.
     #[error("{} exists already; choose another name or replace it with --force", .path.display())]
     Exists {
+        /// The target.
+        path: PathBuf,
+    },
+    /// A target of a whole directory that exists already.
+    #[error("{} exists already, and a directory is never replaced; choose another name or remove it", .path.display())]
+    DirectoryExists {
         /// The target.
         path: PathBuf,
     },
@@ -130,6 +139,29 @@ pub enum FileError {
         /// What is wrong, what is allowed.
         reason: String,
     },
+    /// A `.npy` file that breaks its rules.
+    #[error("not a valid .npy file: {reason}")]
+    Npy {
+        /// What is wrong, what is allowed.
+        reason: String,
+    },
+    /// Something that Python reads, and only Python.
+    #[error("this is {what}; convert it first: python3 -c \"{code}\" IN OUT.safetensors")]
+    Convert {
+        /// "a pickle of Python objects".
+        what: &'static str,
+        /// The program of one line that does; its arguments are the two files.
+        code: &'static str,
+    },
+    /// A stream that goes on behind the last tensor.
+    #[error(
+        "more bytes follow behind the {expected} that the header tells of; the size stands in front of a compressed file, \
+         so compress this from a file and not from a stream"
+    )]
+    StreamGoesOn {
+        /// The bytes that were expected.
+        expected: u64,
+    },
     /// Options that do not go together.
     #[error("{reason}")]
     Options {
@@ -144,6 +176,14 @@ pub enum FileError {
 impl FileError {
     pub(crate) fn field(what: impl Into<String>, found: u64, allowed: impl Into<String>) -> Error {
         FileError::Field { what: what.into(), found, allowed: allowed.into() }.into()
+    }
+
+    /// An error of an input. What the input itself says of an interrupt is one.
+    pub(crate) fn input(error: std::io::Error) -> Error {
+        match error.downcast::<FileError>() {
+            Ok(error) => error.into(),
+            Err(error) => FileError::Input(error).into(),
+        }
     }
 
     pub(crate) fn safetensors(reason: impl Into<String>) -> Error {

@@ -2,15 +2,16 @@
 
 use super::compress::compress;
 use super::decompress::{decode, hexadecimal};
+use super::original::Original;
 use super::report::{Accounts, Report};
 use super::tensors::Contents;
-use super::{FileError, Options, Progress, Reader};
+use super::{Options, Progress, Reader};
 use crate::{Dtype, Error, Executor, Histogram, Reference, Result};
 
 /// The exponents of every tensor of a report, in the same order; `None` for tensors that have none, or no elements.
 pub type Exponents = Vec<Option<Histogram>>;
 
-/// Looks at a safetensors file: compresses it to nowhere, and counts exponents.
+/// Looks at an original: compresses it to nowhere, and counts exponents.
 ///
 /// # Errors
 /// As [`compress`](super::compress).
@@ -20,7 +21,7 @@ pub fn inspect_safetensors(
     options: &Options,
     progress: Progress<'_>,
 ) -> Result<(Report, Exponents)> {
-    let contents = Contents::read(input, input.len() as u64)?;
+    let contents = Original::read(input, input.len() as u64, options.dtype)?.contents;
     let report = compress(executor, input, std::io::sink(), options, progress)?;
     let of = |tensor: &super::Tensor| {
         let dtype = tensor.coded(options.dtype).filter(|_| tensor.bytes != 0);
@@ -36,14 +37,16 @@ pub fn inspect_safetensors(
 /// Looks at an `.spz` file: decodes it to nowhere, and counts exponents.
 ///
 /// # Errors
-/// Content that is no safetensors file, and as [`decompress`](super::decompress()).
+/// As [`decompress`](super::decompress()).
 pub fn inspect_file(
     executor: &dyn Executor,
     reader: &mut Reader<'_>,
     progress: Progress<'_>,
 ) -> Result<(Report, Exponents)> {
-    let contents = reader.contents()?;
-    let contents = contents.ok_or_else(|| FileError::safetensors("this .spz file holds something else"))?;
+    let contents = match reader.contents()? {
+        Some(contents) => contents,
+        None => reader.pieces()?,
+    };
     let mut accounts = Accounts::new(&contents);
     let mut exponents: Exponents = vec![None; contents.tensors().len()];
     let dtypes = dtypes(reader, &contents)?;

@@ -1,8 +1,10 @@
-//! Input files, mapped into memory: larger than memory is fine, the system reads and drops pages as they are used.
+//! Input files, mapped into memory: larger than memory is fine, the system reads and drops pages as they are used. A pipe that has to be
+//! read as a whole before anything can be done becomes such a file.
 
 use super::FileError;
 use crate::Result;
 use std::fs::{File, Metadata};
+use std::io::{self, Read, Write};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -28,6 +30,10 @@ impl Mapped {
         let file = File::open(path).map_err(FileError::io("open", path))?;
         let metadata = file.metadata().map_err(FileError::io("open", path))?;
         check_regular(path, &metadata)?;
+        Mapped::map(file, &metadata, path)
+    }
+
+    fn map(file: File, metadata: &Metadata, path: &Path) -> Result<Mapped> {
         let map = if metadata.len() == 0 {
             None
         } else {
@@ -40,7 +46,29 @@ impl Mapped {
             let _ = map.advise(memmap2::Advice::Sequential);
             Some(map)
         };
-        Ok(Mapped { map, opened: stamp(&metadata), file, path: path.to_owned() })
+        Ok(Mapped { map, opened: stamp(metadata), file, path: path.to_owned() })
+    }
+
+    /// Keeps what comes through a pipe in a temporary file without a name, which is gone when this is dropped or the process ends, and
+    /// maps it. `path` is what messages call it.
+    ///
+    /// # Errors
+    /// [`FileError::Io`] where the temporary cannot be written, [`FileError::Input`] where the pipe cannot be read.
+    pub fn spooled(mut input: impl Read, path: &Path) -> Result<Mapped> {
+        let directory = std::env::temp_dir();
+        let io = || FileError::io("keep the input in a temporary file in", &directory);
+        let mut file = tempfile::tempfile_in(&directory).map_err(io())?;
+        let mut block = vec![0; 1 << 20];
+        loop {
+            match input.read(&mut block) {
+                Ok(0) => break,
+                Ok(bytes) => file.write_all(&block[..bytes]).map_err(io())?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(FileError::input(error)),
+            }
+        }
+        let metadata = file.metadata().map_err(io())?;
+        Mapped::map(file, &metadata, path)
     }
 
     /// The path that was opened.

@@ -1,7 +1,8 @@
-//! `.spz` files: a safetensors file, or any other bytes, as frames with an index. `docs/files.md` is the specification.
+//! `.spz` files: a safetensors file, a NumPy array, or elements without a header, as frames with an index. `docs/files.md` is the
+//! specification.
 //!
 //! The original is cut into **pieces**, in file order and without gaps: a piece is a whole tensor that is coded, a part of a large
-//! one, or everything between two of them (the safetensors header, tensors of other dtypes, padding), stored as it is.
+//! one, or everything between two of them (the header, tensors of other dtypes, padding), stored as it is.
 //! Frames of a bounded size hold the pieces. So the restored file is the decoded pieces one after the other, byte for byte,
 //! and neither side ever holds more than two frames in memory.
 //!
@@ -32,23 +33,28 @@ mod decompress;
 mod error;
 mod inspect;
 mod mapped;
+mod npy;
+mod original;
 mod plan;
 mod reader;
 mod report;
+mod stream;
 mod target;
 mod tensors;
 mod writer;
 
 pub use calibrate::{Calibration, calibrate};
-pub use compress::{Options, compress, schemes_of};
+pub use compress::{Options, compress, compress_stream, schemes_of};
 pub use container::{Content, FrameRecord, Header, Index};
 pub use decompress::{decompress, hexadecimal, verify, verify_against};
 pub use error::FileError;
 pub use inspect::{Exponents, inspect_file, inspect_safetensors};
 pub use mapped::Mapped;
+pub use original::Original;
 pub use reader::Reader;
 pub use report::{Chunks, Report, TensorReport};
-pub use target::Target;
+pub use stream::{OriginalStream, StreamReport, decompress_stream, verify_stream};
+pub use target::{Target, TargetDirectory};
 pub use tensors::{Contents, MAX_HEADER_BYTES, Tensor};
 pub use writer::Writer;
 

@@ -1,7 +1,9 @@
-//! Cuts an original into pieces, and deals the pieces to frames. The plan follows from the file and the options alone, so
-//! every executor writes the same file.
+//! Cuts an original into pieces, and deals the pieces to frames. Where the cuts are follows from its header and the options alone,
+//! so an original can be a stream; how a piece is coded follows from its own bytes. So every executor writes the same file,
+//! whether the original is a file or comes through a pipe.
 
 use super::Options;
+use super::original::Original;
 use super::tensors::{Contents, Tensor};
 use crate::format::{CHUNK, FrameSpec, MAX_RANK, TensorSpec};
 use crate::{Bases, Dtype, Result, Scheme, SchemeChoice, select};
@@ -26,124 +28,155 @@ impl Piece {
     }
 }
 
-/// What becomes of a file.
+/// A tensor that is coded, or what lies between two of them.
+struct Run {
+    at: u64,
+    bytes: u64,
+    /// Number and float format of the tensor.
+    tensor: Option<(usize, Dtype)>,
+}
+
+/// A part of a run that a frame holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub at: u64,
+    pub bytes: u64,
+    tensor: Option<(usize, Dtype)>,
+}
+
+/// What becomes of a file. As an iterator it deals the parts of one frame after the other: a header may tell of more frames than memory
+/// has room for.
 pub(crate) struct Plan {
-    /// The pieces of one frame after the other.
-    pub frames: Vec<Vec<Piece>>,
+    runs: Vec<Run>,
+    limit: u64,
+    /// The run that is dealt, and how much of it is.
+    run: usize,
+    dealt: u64,
     /// Why a tensor is stored although it could be coded with another scheme, for every tensor.
     pub notes: Vec<Option<String>>,
 }
 
-/// Chooses scheme and bases of every tensor, and cuts the file.
-pub(crate) fn plan(contents: &Contents, input: &[u8], options: &Options) -> Result<Plan> {
-    let mut dealer = Dealer {
-        limit: options.frame_bytes,
-        frames: Vec::new(),
-        open: Vec::new(),
-        left: options.frame_bytes,
-    };
-    let mut notes = vec![None; contents.tensors().len()];
-    let (mut at, mut fits, mut pointless) = (0, false, None);
-    for (tensor, note) in contents.tensors().iter().zip(&mut notes) {
-        // What has not even one chunk would not shrink by more than its entry in the frame takes.
-        let stored = tensor.bytes < CUT || options.scheme == Scheme::Stored.into();
-        let Some(dtype) = tensor.coded(options.dtype).filter(|_| !stored) else { continue };
-        if let SchemeChoice::Given(scheme) = options.scheme
-            && let Err(error) = scheme.check(dtype)
-        {
-            *note = Some(error.to_string());
-            pointless.get_or_insert(error);
-            continue;
+impl Plan {
+    /// Cuts the file into runs.
+    pub(crate) fn new(original: &Original, options: &Options) -> Result<Plan> {
+        let tensors = original.contents.tensors();
+        let mut notes = vec![None; tensors.len()];
+        let mut runs = Vec::new();
+        let (mut at, mut fits, mut pointless) = (0, false, None);
+        for ((number, tensor), note) in tensors.iter().enumerate().zip(&mut notes) {
+            // What has not even one chunk would not shrink by more than its entry in the frame takes.
+            let stored = tensor.bytes < CUT || options.scheme == Scheme::Stored.into();
+            if matches!(tensor.dtype.as_str(), "V1" | "V2") && options.dtype.is_none() && !stored {
+                *note = Some("NumPy does not know its elements; with --dtype they are coded".to_owned());
+            }
+            let Some(dtype) = tensor.coded(options.dtype).filter(|_| !stored) else { continue };
+            if let SchemeChoice::Given(scheme) = options.scheme
+                && let Err(error) = scheme.check(dtype)
+            {
+                *note = Some(error.to_string());
+                pointless.get_or_insert(error);
+                continue;
+            }
+            fits = true;
+            runs.push(Run { at, bytes: tensor.at - at, tensor: None });
+            runs.push(Run { at: tensor.at, bytes: tensor.bytes, tensor: Some((number, dtype)) });
+            at = tensor.at + tensor.bytes;
         }
-        fits = true;
-        let bytes = &input[tensor.at as usize..(tensor.at + tensor.bytes) as usize];
-        let (scheme, bases) = choose(tensor, dtype, bytes, options)?;
-        if scheme == Scheme::Stored {
-            continue;
+        if let Some(error) = pointless.filter(|_| !fits) {
+            return Err(error);
         }
-        dealer.deal(at, tensor.at - at, Piece::stored);
-        dealer.deal(tensor.at, tensor.bytes, |at, bytes| {
-            let spec = spec_of(tensor, dtype, scheme, bases, at - tensor.at, bytes);
-            Piece { at, bytes, spec: spec.with_id(at) }
-        });
-        at = tensor.at + tensor.bytes;
+        runs.push(Run { at, bytes: original.raw_bytes - at, tensor: None });
+        Ok(Plan { runs, limit: options.frame_bytes, run: 0, dealt: 0, notes })
     }
-    if let Some(error) = pointless.filter(|_| !fits) {
-        return Err(error);
-    }
-    dealer.deal(at, input.len() as u64 - at, Piece::stored);
-    dealer.close();
-    Ok(Plan { frames: dealer.frames, notes })
 }
 
-/// Scheme and bases of a tensor.
-fn choose(tensor: &Tensor, dtype: Dtype, bytes: &[u8], options: &Options) -> Result<(Scheme, Bases)> {
-    let mut candidates = select::candidates(dtype, &tensor.shape, options.scheme, options.bases);
+impl Iterator for Plan {
+    type Item = Vec<Part>;
+
+    /// The parts of the next frame. A run goes into the frame if the rest of it fits, else into the next, and is cut at multiples of the
+    /// limit when it fits no frame.
+    fn next(&mut self) -> Option<Vec<Part>> {
+        let (mut parts, mut left) = (Vec::new(), self.limit);
+        while let Some(run) = self.runs.get(self.run) {
+            let rest = run.bytes - self.dealt;
+            if rest > left && !parts.is_empty() {
+                break;
+            }
+            let bytes = rest.min(self.limit);
+            if bytes != 0 {
+                parts.push(Part { at: run.at + self.dealt, bytes, tensor: run.tensor });
+                left -= bytes;
+                self.dealt += bytes;
+            }
+            if self.dealt == run.bytes {
+                (self.run, self.dealt) = (self.run + 1, 0);
+            }
+        }
+        Some(parts).filter(|parts| !parts.is_empty())
+    }
+}
+
+/// Chooses how a part is coded, from its bytes.
+pub(crate) fn piece(part: &Part, contents: &Contents, bytes: &[u8], options: &Options) -> Result<Piece> {
+    let stored = Piece::stored(part.at, part.bytes);
+    let Some((number, dtype)) = part.tensor else { return Ok(stored) };
+    let tensor = &contents.tensors()[number];
+    let shapes = Shapes::of(tensor, dtype, part);
+    let (scheme, bases) = choose(&tensor.name, dtype, &shapes.rows, bytes, options)?;
+    let shape = if bases == Bases::Channel { &shapes.rows } else { &shapes.plain };
+    let spec = match scheme {
+        Scheme::Stored => TensorSpec { name: tensor.name.clone(), ..stored.spec },
+        _ => TensorSpec::new(&tensor.name, dtype, scheme, shape).with_bases(bases).with_id(part.at),
+    };
+    Ok(Piece { spec, ..stored })
+}
+
+/// The shapes that a part of a tensor has in a frame.
+struct Shapes {
+    plain: Vec<u64>,
+    /// With channel bases; the plain one where it cannot have any.
+    rows: Vec<u64>,
+}
+
+impl Shapes {
+    fn of(tensor: &Tensor, dtype: Dtype, part: &Part) -> Shapes {
+        let (first, elements) =
+            ((part.at - tensor.at) / dtype.bytes() as u64, part.bytes / dtype.bytes() as u64);
+        if part.bytes == tensor.bytes && tensor.shape.len() <= MAX_RANK {
+            return Shapes { plain: tensor.shape.clone(), rows: tensor.shape.clone() };
+        }
+        let plain = vec![elements];
+        // A part of whole rows can have channel bases.
+        let row = tensor.shape.last().copied().filter(|_| select::has_channels(&tensor.shape));
+        let rows = match row {
+            Some(row) if first % row == 0 && elements.is_multiple_of(row) => vec![elements / row, row],
+            _ => plain.clone(),
+        };
+        Shapes { plain, rows }
+    }
+}
+
+/// Scheme and bases of a piece.
+fn choose(
+    name: &str,
+    dtype: Dtype,
+    shape: &[u64],
+    bytes: &[u8],
+    options: &Options,
+) -> Result<(Scheme, Bases)> {
+    let mut candidates = select::candidates(dtype, shape, options.scheme, options.bases);
     if let [only] = candidates[..] {
         return Ok(only);
     }
-    let codebook = options.codebooks.as_ref().map(|file| file.get(&tensor.name, dtype));
+    let codebook = options.codebooks.as_ref().map(|file| file.get(name, dtype));
     if matches!(codebook, Some(Err(_))) {
         candidates.retain(|(scheme, _)| !scheme.has_codebook());
     }
-    select::select(&tensor.name, dtype, &tensor.shape, bytes, &candidates, codebook.and_then(Result::ok))
-}
-
-/// The description of a piece of a tensor that starts `offset` bytes behind its start. A part of whole rows keeps channel bases.
-fn spec_of(
-    tensor: &Tensor,
-    dtype: Dtype,
-    scheme: Scheme,
-    bases: Bases,
-    offset: u64,
-    bytes: u64,
-) -> TensorSpec {
-    let (first, elements) = (offset / dtype.bytes() as u64, bytes / dtype.bytes() as u64);
-    let spec = |shape: &[u64]| TensorSpec::new(&tensor.name, dtype, scheme, shape);
-    if bytes == tensor.bytes && tensor.shape.len() <= MAX_RANK {
-        return spec(&tensor.shape).with_bases(bases);
-    }
-    match tensor.shape.last() {
-        Some(&row) if bases == Bases::Channel && first % row == 0 && elements.is_multiple_of(row) => {
-            spec(&[elements / row, row]).with_bases(bases)
-        }
-        _ => spec(&[elements]),
-    }
+    select::select(name, dtype, shape, bytes, &candidates, codebook.and_then(Result::ok))
 }
 
 /// The description of a frame of these pieces.
 pub(crate) fn spec(pieces: &[Piece]) -> FrameSpec {
     let flags = crate::format::Flags { packed: false, ..super::FRAME_FLAGS };
     FrameSpec::new(pieces.iter().map(|piece| piece.spec.clone()).collect(), flags)
-}
-
-struct Dealer {
-    limit: u64,
-    frames: Vec<Vec<Piece>>,
-    open: Vec<Piece>,
-    left: u64,
-}
-
-impl Dealer {
-    /// Deals a run of bytes: into the open frame if it fits, else into the next, and cut at multiples of the limit when it fits no
-    /// frame.
-    fn deal(&mut self, mut at: u64, mut bytes: u64, piece: impl Fn(u64, u64) -> Piece) {
-        while bytes != 0 {
-            if bytes > self.left {
-                self.close();
-            }
-            let part = bytes.min(self.limit);
-            self.open.push(piece(at, part));
-            self.left -= part;
-            at += part;
-            bytes -= part;
-        }
-    }
-
-    fn close(&mut self) {
-        if !self.open.is_empty() {
-            self.frames.push(std::mem::take(&mut self.open));
-        }
-        self.left = self.limit;
-    }
 }

@@ -1,7 +1,8 @@
 //! Reading an `.spz` file: from bytes (a mapped file) or from anything that can seek.
 
 use super::container::{Footer, FrameRecord, Header, Index, check_crc};
-use super::tensors::{Contents, MAX_HEADER_BYTES};
+use super::original::safetensors_name;
+use super::tensors::{Contents, MAX_HEADER_BYTES, Tensor};
 use super::writer::check_frame;
 use super::{Content, FOOTER_BYTES, FileError, HEADER_BYTES};
 use crate::format::Frame;
@@ -85,10 +86,7 @@ impl<'a> Reader<'a> {
         let bytes = self.source.read(record.at, record.padded_bytes())?;
         check_crc(format!("frame {frame}"), record.crc, &bytes)?;
         let length = record.bytes as usize;
-        if let Some(at) = bytes[length..].iter().position(|&byte| byte != 0) {
-            let what = format!("byte {at} of the padding of frame {frame}");
-            return Err(FileError::field(what, bytes[length + at].into(), "0"));
-        }
+        check_padding(frame as u64, &bytes, record.bytes)?;
         Ok(match bytes {
             Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[..length]),
             Cow::Owned(mut bytes) => {
@@ -156,6 +154,61 @@ impl<'a> Reader<'a> {
         }
         Contents::read(&start, raw_bytes).map(Some)
     }
+}
+
+impl Reader<'_> {
+    /// What pieces with a name say of the tensors of any bytes: neighbours of one name are one tensor. Nothing is decoded.
+    ///
+    /// # Errors
+    /// What [`Reader::frame_bytes`] and [`Reader::parse`] return.
+    pub fn pieces(&mut self) -> Result<Contents> {
+        let mut tensors: Vec<Tensor> = Vec::new();
+        for (frame, record) in self.index.frames.clone().into_iter().enumerate() {
+            let bytes = self.frame_bytes(frame)?;
+            let parsed = self.parse(frame, &bytes)?;
+            let mut at = record.raw_at;
+            for piece in parsed.tensors() {
+                let (spec, layout) = (piece.spec(), piece.layout());
+                let start = at;
+                at += layout.bytes;
+                if spec.name.is_empty() {
+                    continue;
+                }
+                let dtype = safetensors_name(layout.dtype).to_owned();
+                match tensors
+                    .last_mut()
+                    .filter(|last| last.name == spec.name && last.at + last.bytes == start)
+                {
+                    Some(last) => {
+                        // A part that did not shrink is stored as bytes: the others say what it is.
+                        if layout.dtype.is_float() {
+                            last.dtype = dtype;
+                        }
+                        last.bytes += layout.bytes;
+                        let size = last.float().map_or(1, |dtype| dtype.bytes() as u64);
+                        last.shape = vec![last.bytes / size];
+                    }
+                    None => tensors.push(Tensor {
+                        name: spec.name.clone(),
+                        dtype,
+                        shape: spec.shape.clone(),
+                        at: start,
+                        bytes: layout.bytes,
+                    }),
+                }
+            }
+        }
+        let data_at = tensors.first().map_or(self.header.raw_bytes, |tensor| tensor.at);
+        Ok(Contents::new(tensors, data_at))
+    }
+}
+
+/// The bytes behind a frame are zeros.
+pub(super) fn check_padding(frame: u64, bytes: &[u8], length: u64) -> Result<()> {
+    let padding = bytes.get(length as usize..).unwrap_or(&[]);
+    let Some(at) = padding.iter().position(|&byte| byte != 0) else { return Ok(()) };
+    let what = format!("byte {at} of the padding of frame {frame}");
+    Err(FileError::field(what, padding[at].into(), "0"))
 }
 
 /// Bytes of the length field and the header of a safetensors file, as far as `start` tells.

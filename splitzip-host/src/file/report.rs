@@ -28,9 +28,9 @@ pub struct TensorReport {
     pub shape: Vec<u64>,
     /// The float format as which it is coded; `None` when it is stored.
     pub coded_as: Option<Dtype>,
-    /// How it is coded.
+    /// How it is coded: most of its bytes, where its pieces in several frames differ.
     pub scheme: Scheme,
-    /// Whose mean places the window; `None` for schemes without one.
+    /// Whose mean places the window, as for the scheme; `None` for schemes without one.
     pub bases: Option<Bases>,
     /// Its bytes in the original.
     pub raw_bytes: u64,
@@ -82,7 +82,12 @@ impl Report {
 pub(crate) struct Accounts<'c> {
     contents: &'c Contents,
     tensors: Vec<TensorReport>,
+    /// For every tensor: raw bytes by the way in which they are coded.
+    ways: Vec<Vec<(Way, u64)>>,
 }
+
+/// How a piece is coded.
+type Way = (Dtype, Scheme, Bases);
 
 impl<'c> Accounts<'c> {
     pub(crate) fn new(contents: &'c Contents) -> Accounts<'c> {
@@ -99,7 +104,8 @@ impl<'c> Accounts<'c> {
             escapes: None,
             note: None,
         };
-        Accounts { contents, tensors: contents.tensors().iter().map(of).collect() }
+        let tensors: Vec<TensorReport> = contents.tensors().iter().map(of).collect();
+        Accounts { contents, ways: vec![Vec::new(); tensors.len()], tensors }
     }
 
     /// Books a frame whose raw bytes start at `raw_at`.
@@ -109,14 +115,15 @@ impl<'c> Accounts<'c> {
             let end = at + piece.layout().bytes;
             let tensors = self.contents.tensors();
             let first = tensors.partition_point(|tensor| tensor.at + tensor.bytes <= at);
-            for (tensor, report) in tensors.iter().zip(&mut self.tensors).skip(first) {
+            let reports = self.tensors.iter_mut().zip(&mut self.ways);
+            for (tensor, (report, ways)) in tensors.iter().zip(reports).skip(first) {
                 if tensor.at >= end {
                     break;
                 }
                 if piece.layout().scheme == Scheme::Stored {
                     report.coded_bytes += end.min(tensor.at + tensor.bytes).saturating_sub(at.max(tensor.at));
                 } else {
-                    book(report, &piece);
+                    book(report, ways, &piece);
                 }
             }
             at = end;
@@ -129,11 +136,18 @@ impl<'c> Accounts<'c> {
     }
 }
 
-fn book(report: &mut TensorReport, piece: &FrameTensor<'_, '_>) {
+fn book(report: &mut TensorReport, ways: &mut Vec<(Way, u64)>, piece: &FrameTensor<'_, '_>) {
     let layout = piece.layout();
-    report.coded_as = Some(layout.dtype);
-    report.scheme = layout.scheme;
-    report.bases = Some(layout.bases).filter(|_| layout.scheme.has_window());
+    let way = (layout.dtype, layout.scheme, layout.bases);
+    match ways.iter_mut().find(|(other, _)| *other == way) {
+        Some((_, bytes)) => *bytes += layout.bytes,
+        None => ways.push((way, layout.bytes)),
+    }
+    let most = ways.iter().rev().max_by_key(|(_, bytes)| *bytes);
+    let (dtype, scheme, bases) = most.map_or(way, |(most, _)| *most);
+    report.coded_as = Some(dtype);
+    report.scheme = scheme;
+    report.bases = Some(bases).filter(|_| scheme.has_window());
     let mut escapes = 0;
     for group in 0..layout.groups {
         let entries = piece.group(group).entries;

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 
 /// A file that is being written, under another name, in the directory of its target. Dropped without
 /// [`Target::commit`], it is removed and the target is as it was.
@@ -42,19 +42,7 @@ impl Target {
             }
             Err(_) => path.to_owned(),
         };
-        let Some(name) = path.file_name() else {
-            return Err(FileError::NotRegular { path, what: "a directory" }.into());
-        };
-        let directory = match path.parent() {
-            Some(directory) if !directory.as_os_str().is_empty() => directory.to_owned(),
-            _ => PathBuf::from("."),
-        };
-        if !directory.exists() {
-            return Err(FileError::NoDirectory { path: directory }.into());
-        }
-        let mut prefix = OsString::from(".");
-        prefix.push(name);
-        prefix.push(".");
+        let (directory, prefix) = beside(&path)?;
         let mut builder = tempfile::Builder::new();
         builder.prefix(&prefix).suffix(".tmp");
         // An ordinary file, as the umask wants it, and not a private one.
@@ -97,9 +85,87 @@ impl Target {
                 source: error.error,
             },
         })?;
-        // The new name must survive a power failure as well. Some file systems cannot do this; the file is complete all the same.
-        #[cfg(unix)]
-        let _ = File::open(&self.directory).and_then(|directory| directory.sync_all());
+        sync(&self.directory);
         Ok(())
     }
+}
+
+/// A directory that is being filled, under another name, beside its target. Dropped without [`TargetDirectory::commit`], it is removed
+/// with all that is in it. It never replaces anything: a directory cannot be replaced in one step.
+#[derive(Debug)]
+pub struct TargetDirectory {
+    staging: TempDir,
+    parent: PathBuf,
+    path: PathBuf,
+}
+
+impl TargetDirectory {
+    /// Starts a directory.
+    ///
+    /// # Errors
+    /// [`FileError::DirectoryExists`] for a target that is there, whatever it is; [`FileError::NoDirectory`], [`FileError::Io`].
+    pub fn create(path: &Path) -> Result<TargetDirectory> {
+        if fs::symlink_metadata(path).is_ok() {
+            return Err(FileError::DirectoryExists { path: path.to_owned() }.into());
+        }
+        let (parent, prefix) = beside(path)?;
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(&prefix).suffix(".tmp");
+        // An ordinary directory, as the umask wants it, and not a private one.
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
+        let staging = builder.tempdir_in(&parent).map_err(|error| {
+            let source = error.raw_os_error().map_or(error, io::Error::from_raw_os_error);
+            FileError::Io { action: "create", path: path.to_owned(), source }
+        })?;
+        Ok(TargetDirectory { staging, parent, path: path.to_owned() })
+    }
+
+    /// The directory to fill.
+    pub fn staging(&self) -> &Path {
+        self.staging.path()
+    }
+
+    /// Gives the directory the name of its target. What is in it is on disk already.
+    ///
+    /// # Errors
+    /// [`FileError::DirectoryExists`] when somebody else made the target meanwhile, [`FileError::Io`].
+    pub fn commit(self) -> Result<()> {
+        if fs::symlink_metadata(&self.path).is_ok() {
+            return Err(FileError::DirectoryExists { path: self.path.clone() }.into());
+        }
+        sync(self.staging.path());
+        let renamed = fs::rename(self.staging.path(), &self.path);
+        renamed.map_err(FileError::io("rename the finished directory to", &self.path))?;
+        sync(&self.parent);
+        // Nothing is there under the old name any more.
+        let _ = self.staging.keep();
+        Ok(())
+    }
+}
+
+/// Names must survive a power failure as well. Some file systems cannot do this; the files are complete all the same.
+fn sync(directory: &Path) {
+    #[cfg(unix)]
+    let _ = File::open(directory).and_then(|directory| directory.sync_all());
+    #[cfg(not(unix))]
+    let _ = directory;
+}
+
+/// The directory of a target, and how the name of a temporary beside it starts.
+fn beside(path: &Path) -> Result<(PathBuf, OsString)> {
+    let Some(name) = path.file_name() else {
+        return Err(FileError::NotRegular { path: path.to_owned(), what: "a directory" }.into());
+    };
+    let directory = match path.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    if !directory.exists() {
+        return Err(FileError::NoDirectory { path: directory }.into());
+    }
+    let mut prefix = OsString::from(".");
+    prefix.push(name);
+    prefix.push(".");
+    Ok((directory, prefix))
 }

@@ -13,14 +13,14 @@ use std::fmt;
 /// The most bytes that a header may have, as in the `safetensors` crate.
 pub const MAX_HEADER_BYTES: u64 = 100_000_000;
 
-/// One tensor of a safetensors file.
+/// One tensor of an original.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tensor {
     /// Its name.
     pub name: String,
-    /// The name of its dtype: `BF16`.
+    /// The name of its dtype as in a safetensors file: `BF16`; NumPy's name where those have none.
     pub dtype: String,
-    /// Its dimensions.
+    /// Its dimensions, in the order of memory.
     pub shape: Vec<u64>,
     /// Where its bytes start in the file.
     pub at: u64,
@@ -44,8 +44,8 @@ impl Tensor {
     /// dtype says no more than the size of an element, and of other floats of that size: pools often keep floats as bytes.
     pub fn coded(&self, dtype: Option<Dtype>) -> Option<Dtype> {
         let bits = match self.dtype.as_str() {
-            "U8" | "I8" => Some(8),
-            "U16" | "I16" => Some(16),
+            "U8" | "I8" | "V1" => Some(8),
+            "U16" | "I16" | "V2" => Some(16),
             name if name.starts_with("F8_") => Some(8),
             _ => self.float().map(Dtype::bits),
         };
@@ -53,7 +53,7 @@ impl Tensor {
     }
 }
 
-/// The tensors of a safetensors file, in the order in which they lie in it.
+/// The tensors of an original, in the order in which they lie in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contents {
     tensors: Vec<Tensor>,
@@ -61,6 +61,11 @@ pub struct Contents {
 }
 
 impl Contents {
+    /// Tensors that lie in this order, without overlap.
+    pub(super) fn new(tensors: Vec<Tensor>, data_at: u64) -> Contents {
+        Contents { tensors, data_at }
+    }
+
     /// Reads the tensors from the start of a file of `file_bytes` bytes.
     ///
     /// # Errors
