@@ -395,3 +395,22 @@ fn refusals() {
         told.replace(&place.path("").display().to_string(), "[place]/")
     );
 }
+
+/// Other originals than safetensors files: elements without a header, through stdin.
+#[test]
+fn plain_elements_through_stdin() {
+    let place = Place::new();
+    let page = place.path("report.html");
+    let mut command = command();
+    command.args(["report", "-", "--dtype", "bf16", "--device", "cpu", "--json", "-o"]).arg(&page);
+    let elements = place.file("elements", &bf16(4096, 1));
+    command.stdin(std::fs::File::open(elements).expect("the file"));
+    let said = common::Run::from(command.output().expect("the program starts")).succeeds();
+    let object: Value = serde_json::from_str(&said.stdout).expect("one JSON object");
+    let file = &object["files"][0];
+    assert_eq!((&file["input"], &file["raw_bytes"]), (&"stdin".into(), &8192.into()));
+    assert_eq!(
+        (&file["tensors"][0]["part"], &file["tensors"][0]["coded_as"]),
+        (&"other".into(), &"bf16".into())
+    );
+}

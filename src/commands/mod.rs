@@ -20,7 +20,7 @@ use crate::failure::{Failure, Result};
 use crate::output::shown;
 use crate::pipe::{Stdin, is_pipe};
 use crate::progress::Bar;
-use splitzip_host::file::{Chunks, Contents, Mapped, Reader, Report, TensorReport};
+use splitzip_host::file::{Chunks, Contents, Mapped, Original, Reader, Report, TensorReport};
 use splitzip_host::{Bases, Dtype, Scheme};
 use std::path::Path;
 
@@ -75,9 +75,10 @@ fn behind<'a>(
     }
 }
 
-/// The tensors of an original.
-fn contents(input: &[u8], path: &Path) -> Result<Contents> {
-    Contents::read(input, input.len() as u64).map_err(Failure::at(path))
+/// The tensors of an original. `dtype` is that of elements without a header.
+fn contents(input: &[u8], path: &Path, dtype: Option<Dtype>) -> Result<Contents> {
+    let original = Original::read(input, input.len() as u64, dtype);
+    original.map(|original| original.contents).map_err(Failure::at(path))
 }
 
 /// What JSON objects say about a tensor.

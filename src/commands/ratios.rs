@@ -3,6 +3,7 @@
 use super::contents;
 use super::plan::with_ratios;
 use crate::failure::{Failure, Result};
+use crate::output::shown;
 use splitzip_host::file::Mapped;
 use splitzip_host::policy::Codec;
 use splitzip_host::select::{Sample, candidates};
@@ -29,7 +30,7 @@ impl Ratios {
 /// Estimates the ratios of a safetensors file. Tensors that a scheme cannot code are stored; channel bases are taken where a tensor can have them.
 pub fn sample(input: &Mapped, dtype: Option<Dtype>) -> Result<Ratios> {
     let at = |error| Failure::at(input.path())(error);
-    let contents = contents(input, input.path())?;
+    let contents = contents(input, input.path(), dtype)?;
     let raw_bytes = input.len() as u64;
     let all = || Scheme::coded().flat_map(|scheme| Bases::ALL.map(|bases| (scheme, bases)));
     let mut coded_bytes: BTreeMap<(Scheme, Bases), u64> = all()
@@ -59,7 +60,7 @@ pub fn sample(input: &Mapped, dtype: Option<Dtype>) -> Result<Ratios> {
     let most = dtypes.into_iter().max_by_key(|&(_, bytes)| bytes);
     let Some((dtype, _)) = most else {
         let reason = "no tensor has a dtype that is coded; say which with --dtype";
-        return Err(Failure::Failed(format!("{}: {reason}", input.path().display())));
+        return Err(Failure::Failed(format!("{}: {reason}", shown(input.path()))));
     };
     Ok(Ratios { raw_bytes, dtype, coded_bytes })
 }

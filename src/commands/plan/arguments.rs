@@ -13,7 +13,8 @@ use std::str::FromStr;
 /// The bytes are those of IN, of --bytes, or of K and V of a model: 2 x layers x kv heads x head dim x tokens x bytes of the dtype.
 #[derive(Debug, Args)]
 pub struct Plan {
-    /// A safetensors file that is to be sent: its bytes, its dtype, and its ratios.
+    /// What is to be sent, a safetensors or .npy file, with --dtype also one of elements without a header, - for stdin: its bytes, its dtype, and its
+    /// ratios.
     #[arg(value_name = "IN", conflicts_with_all = ["bytes", "layers"])]
     pub input: Option<PathBuf>,
     /// Raw bytes of one transfer, as in 2MiB or 4GB.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// All schemes are tried on every file, with a base per chunk and with one per channel.
 #[derive(Debug, Args)]
 pub struct ReportArguments {
-    /// Safetensors files, or .spz files, which are restored in memory.
+    /// Safetensors or .npy files, with --dtype also files of elements without a header; .spz files, which are restored in memory; - for stdin.
     #[arg(value_name = "IN", required = true)]
     pub inputs: Vec<PathBuf>,
     /// The HTML file.

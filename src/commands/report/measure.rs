@@ -5,6 +5,7 @@ use crate::commands::contents;
 use crate::commands::inspect::ExponentsObject;
 use crate::commands::plan::links::bases;
 use crate::failure::{Failure, Result};
+use crate::output::shown;
 use serde::Serialize;
 use splitzip_host::file::{self, Chunks, Options, Tensor};
 use splitzip_host::format::{MAX_RANK, Mode};
@@ -106,7 +107,7 @@ pub fn measure(
     progress: &mut dyn FnMut(u64) -> splitzip_host::Result<()>,
 ) -> Result<FileReport> {
     let at = |error| Failure::at(path)(error);
-    let contents = contents(input, path)?;
+    let contents = contents(input, path, dtype)?;
     let mut order: Vec<(usize, &Tensor, Dtype)> = Vec::new();
     for (number, tensor) in contents.tensors().iter().enumerate() {
         if let Some(dtype) = tensor.coded(dtype).filter(|_| tensor.bytes != 0) {
@@ -119,11 +120,11 @@ pub fn measure(
     let (Some(most), false) = (most, order.is_empty()) else {
         let reason =
             "no tensor has a dtype that is coded, so there is nothing to report; say which with --dtype";
-        return Err(Failure::Failed(format!("{}: {reason}", path.display())));
+        return Err(Failure::Failed(format!("{}: {reason}", shown(path))));
     };
 
     let mut report = FileReport {
-        input: path.display().to_string(),
+        input: shown(path),
         raw_bytes: input.len() as u64,
         sha256: String::new(),
         dtype: most,
