@@ -331,7 +331,9 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         let values = if $channel && book.own == 0 && book.sums.are_wanted() {
             lane_map!((spread, &book.sums.means()), |s, means| {
                 let mut add = lows_of_halves::<D, L>(means);
-                unroll!(i < 4 => add[i] = (0x0100_0100 - add[i] & 0x00ff_00ff) << (16 - D::EXPONENT_BITS));
+                // Negated, and no bit below those of exponents: a carry from there would be one of a value.
+                let exponents = ((1 << D::EXPONENT_BITS) - 1) * 0x0001_0001;
+                unroll!(i < 4 => add[i] = ((0x0100_0100 - add[i]) & exponents) << (16 - D::EXPONENT_BITS));
                 values::<D, L>(s, |i| add[i % 4])
             })
         } else if $channel && book.own == 0 {
