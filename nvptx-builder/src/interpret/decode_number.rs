@@ -31,7 +31,14 @@ pub(super) fn decode(name: &str, call: &mut Call<'_, '_, '_>) -> Decoded<Op> {
     let half = if wide { None } else { call.one_of(&["lo", "hi"]) };
     if matches!(name, "add" | "sub" | "min" | "max") && call.one_of(&["u16x2", "s16x2"]).is_some() {
         let signed = call.opcode.ends_with("s16x2");
-        let f: Scalar = match (name, signed) {
+        let relu = call.has("relu");
+        let f: Scalar = match (name, signed || relu) {
+            ("min", true) if relu => |s| {
+                Some(
+                    x::halves(s[0] as u32, s[1] as u32, |a, b| (a as i16).min(b as i16).max(0) as u16).into(),
+                )
+            },
+            (_, _) if relu => return call.unknown(),
             ("add", _) => |s| Some(x::halves(s[0] as u32, s[1] as u32, u16::wrapping_add).into()),
             ("sub", _) => return call.unknown(),
             ("min", false) => |s| Some(x::halves(s[0] as u32, s[1] as u32, u16::min).into()),

@@ -122,6 +122,13 @@ pub fn cases(member: Member) -> Vec<Case> {
     for content in [Content::Ascending, Content::Scattered] {
         cases.push(Case::new(member, content, &[1024, 64], Flags::CHECKSUMS));
     }
+    if member.bases == Bases::Channel {
+        // A group that is summed up by who codes it, and a short one that is not.
+        let contents = [Content::Outliers, Content::ZeroHalves, Content::ZeroRandom, Content::FewZeros];
+        for (content, channels) in contents.into_iter().chain([Content::Mixed]).zip([64, 128, 256, 64, 128]) {
+            cases.push(Case::new(member, content, &[16_384 / channels + 13, channels], plain));
+        }
+    }
     cases.push(several(member));
     cases
 }
