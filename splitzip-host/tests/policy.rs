@@ -300,7 +300,8 @@ fn rates_are_near_what_was_measured() {
                 for (rate, name) in [(scheme.encode, "encode"), (scheme.decode, "decode")] {
                     let seconds = row[name]["seconds"].as_f64().expect("seconds");
                     let model = rate.seconds_per_call() + bytes / rate.bytes_per_second();
-                    let limit = if seconds > 50e-6 { 1.25 } else { 2.0 };
+                    // Events around a short call measure some of what the host does as well.
+                    let limit = if seconds > 50e-6 { 1.25 } else { 3.0 };
                     let off = (model / seconds).max(seconds / model);
                     assert!(
                         off < limit,
