@@ -29,7 +29,7 @@ const ONLY_CPU: [&str; 3] = ["Program::on_cpu", "Block::on_cpu", "level"];
 
 /// Public functions of a machine, with the types of their arguments where the text has them (macros do not).
 fn functions(machine: &str) -> BTreeMap<String, Option<Vec<String>>> {
-    let files = [format!("{machine}.rs"), format!("{machine}/block.rs")];
+    let files = [format!("{machine}.rs"), format!("{machine}/block.rs"), format!("{machine}/memory.rs")];
     files.iter().flat_map(|file| functions_of(file)).collect()
 }
 
