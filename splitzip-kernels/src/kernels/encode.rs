@@ -7,7 +7,6 @@
 //! It is one launch: the parts are placed by [`Turn`]s, and the last block that leaves seals the frame.
 
 use super::seal_kernel::seal_dynamic;
-use crate::arch::rarely;
 use crate::dtype::*;
 use crate::kernel;
 use crate::launch::{BlockForGroup, Queue};
@@ -15,8 +14,8 @@ use crate::scheme::*;
 use crate::stream::{ENTRY_MODE_SHIFT, MODE_EQUAL, MODE_RAW};
 use crate::tile::{
     Arrival, Chunk, Directory, Dynamic, Fill, Header, In, InChunk, InOrder, Order, Out, PartsOut, Placement,
-    Program, Seats, TURN_BYTES, TURN_SUMS_BYTES, Tail, TailArea, Tile, Turns, Update, Words, generate, map,
-    raw_words,
+    Program, Seats, TURN_BYTES, TURN_SUMS_BYTES, Tail, TailArea, Tile, Turns, Update, Words, each_run,
+    generate, map, raw_words,
 };
 
 /// Encodes a tensor, with its variable parts in chunk order.
@@ -330,12 +329,8 @@ const fn turn_bytes<S: Scheme>() -> u32 {
 fn is_equal<D: Dtype>(program: &Program, input: InChunk<D::Words>) -> bool {
     let first = input.element(0);
     let differences = generate(|lane| {
-        // A loop: it is rare, and one run takes fewer registers than four.
-        let (mut differences, mut run, runs) = (0, 0, rarely(4));
-        while run < runs {
-            differences |= D::run_differences(input.run(lane, run), first);
-            run += 1;
-        }
+        let mut differences = 0;
+        each_run!(run => differences |= D::run_differences(input.run(lane, run), first));
         differences
     });
     !program.any(&differences)

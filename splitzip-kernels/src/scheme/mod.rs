@@ -16,7 +16,7 @@ mod zeros;
 pub use ladder::Ladder;
 pub use shape::{Coded, Shape};
 pub use w4::{ESCAPE, W4, W4Table, encode_table};
-pub use window::{Base, Given, Known, ValuePlanes, Window, low_of, sums_of_runs};
+pub use window::{Base, ValuePlanes, Window, low_of, sums_of_runs};
 pub use zeros::zeros_and_sum;
 
 /// `w3` with a base per chunk.

@@ -10,7 +10,6 @@ use crate::arch::{
     add_clamp_halves, add_min_halves, odd_bytes, permute, sum_bytes, zip_bytes_high, zip_bytes_low,
 };
 use crate::dtype::{Dtype, exponent_bytes};
-use crate::launch::Argument;
 use crate::stream::{GROUP, MODE_CODED, MODE_ZEROS};
 use crate::tile::bits::{from_planes, planes, transpose, unweave, weave, zero_bytes};
 use crate::tile::{
@@ -39,46 +38,6 @@ pub struct Base {
     bases: ChannelBasesOut,
     /// What they come from, if they are not stored yet.
     sums: GroupSums,
-}
-
-/// What a window scheme is given: nothing, or channel bases.
-pub trait Given: Argument {
-    #[doc(hidden)]
-    fn target(self) -> ChannelBasesOut;
-}
-
-impl Given for Nothing {
-    #[inline(always)]
-    fn target(self) -> ChannelBasesOut {
-        ChannelBasesOut::none()
-    }
-}
-
-impl Given for ChannelBasesOut {
-    #[inline(always)]
-    fn target(self) -> ChannelBasesOut {
-        self
-    }
-}
-
-/// What its decoder knows.
-pub trait Known: Argument {
-    #[doc(hidden)]
-    fn bases(self) -> ChannelBases;
-}
-
-impl Known for Nothing {
-    #[inline(always)]
-    fn bases(self) -> ChannelBases {
-        ChannelBases::none()
-    }
-}
-
-impl Known for ChannelBases {
-    #[inline(always)]
-    fn bases(self) -> ChannelBases {
-        self
-    }
 }
 
 /// The low end of a window of `values` values in which a mean exponent gets number `mean_value`.
@@ -289,7 +248,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
 
     #[inline(always)]
     fn stage(program: &Program, given: $given) -> Base {
-        let bases = given.target();
+        let bases = given.into();
         Base { low: 0, zeros: 0, own: !$channel as u32, channels: 0, bases, sums: GroupSums::none(program) }
     }
 
@@ -451,7 +410,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         codes: &Tile<L::Codes>,
     ) -> Tile<[u32; 8]> {
         if $channel {
-            return map(&known.bases().of_lanes(chunk, channels), |[a, b]| [a, b, a, b, a, b, a, b]);
+            return map(&ChannelBases::from(known).of_lanes(chunk, channels), |[a, b]| [a, b, a, b, a, b, a, b]);
         }
         map(codes, |_| [0; 8]) // a window chunk always has a variable part
     }
@@ -518,7 +477,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
                 out
             })
         } else if $channel && !own {
-            map((&values, &known.bases().of(chunk, channels)), |(v, lows)| {
+            map((&values, &ChannelBases::from(known).of(chunk, channels)), |(v, lows)| {
                 let mut out = v.to_bytes();
                 unroll!(i < 8 => out[i] = out[i].wrapping_add(lows[i]));
                 out

@@ -3,16 +3,16 @@
 //! Run by run from memory, where the words still are: it takes ten registers, while the first coding is kept. Mostly it says that the second try would
 //! code as the first one did (nothing is 0), and the chunk goes on. (512 MiB with 5 % random exponents: see `docs/performance.md`.)
 
-use crate::arch::{self, odd_bytes, sum_bytes};
+use crate::arch::{odd_bytes, sum_bytes};
 use crate::dtype::{Dtype, exponent_bytes};
-use crate::tile::{Chunk, InChunk, Program, Words, generate};
+use crate::tile::{Chunk, InChunk, Program, Words, each_run, generate};
 
 /// How many exponents of the elements that exist are 0, and the sum of all.
 #[inline(always)]
 pub fn zeros_and_sum<D: Dtype>(program: &Program, chunk: &Chunk, input: InChunk<D::Words>) -> (u32, u32) {
     let counted = generate(|lane| {
-        let (mut counted, mut run, runs) = (0, 0, arch::rarely(4));
-        while run < runs {
+        let mut counted = 0;
+        each_run!(run => {
             let [w0, w1, w2, w3] = input.run(lane, run);
             let word = |i: u32| match i {
                 0 => w0,
@@ -22,7 +22,7 @@ pub fn zeros_and_sum<D: Dtype>(program: &Program, chunk: &Chunk, input: InChunk<
                 _ => 0,
             };
             let spread = D::spread(<D::Words as Words>::from_fn(word));
-            let elements = chunk.valid.saturating_sub(run << 8 | lane << 3).min(8);
+            let elements = chunk.run_elements(lane, run);
             let [exist_low, exist_high] = first_bytes(elements);
             let mut count = |bytes: u32, exist: u32| {
                 let exponents = bytes & (exponent_bytes::<D>() << (8 - D::EXPONENT_BITS));
@@ -31,8 +31,7 @@ pub fn zeros_and_sum<D: Dtype>(program: &Program, chunk: &Chunk, input: InChunk<
             };
             count(odd_bytes(spread[0], spread[1]), exist_low);
             count(odd_bytes(spread[2], spread[3]), exist_high);
-            run += 1;
-        }
+        });
         counted
     });
     let counted = program.sum(&counted);

@@ -1,6 +1,6 @@
 //! Channel bases: where the window of each channel of a group lies.
 
-use super::{Chunk, GroupSums, Tile, generate};
+use super::{Chunk, GroupSums, Nothing, Tile, generate};
 use crate::arch;
 use crate::launch::{Extent, Size, memory_arguments};
 use crate::stream::GROUP;
@@ -17,13 +17,15 @@ impl Extent for ChannelBases {
 }
 memory_arguments! { source [] ChannelBases = ChannelBases; }
 
-impl ChannelBases {
-    /// No bases: nobody asks for any.
+/// No bases: nobody asks for any.
+impl From<Nothing> for ChannelBases {
     #[inline(always)]
-    pub(crate) fn none() -> Self {
+    fn from(_: Nothing) -> Self {
         ChannelBases(core::ptr::null())
     }
+}
 
+impl ChannelBases {
     /// The eight bases that the runs of a lane have in common, a byte each, if [`GroupSums::takes`] so many channels; else nothing.
     #[inline(always)]
     pub fn of_lanes(self, chunk: &Chunk, channels: u32) -> Tile<[u32; 2]> {
@@ -69,13 +71,15 @@ impl Extent for ChannelBasesOut {
 }
 memory_arguments! { target [] ChannelBasesOut = ChannelBasesOut; }
 
-impl ChannelBasesOut {
-    /// No bases: nobody stores any.
+/// No bases: nobody stores any.
+impl From<Nothing> for ChannelBasesOut {
     #[inline(always)]
-    pub(crate) fn none() -> Self {
+    fn from(_: Nothing) -> Self {
         ChannelBasesOut(core::ptr::null_mut())
     }
+}
 
+impl ChannelBasesOut {
     /// As the decoder reads them, once they are there.
     #[inline(always)]
     pub fn known(self) -> ChannelBases {

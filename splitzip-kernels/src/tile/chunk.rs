@@ -3,8 +3,7 @@
 //! A short last chunk is copied to a scratch of one chunk, filled up there, and its program goes on with that pointer: one code path
 //! for all programs, and 2.6 % more instructions. Loads that ask for every element gave 1000 instructions and local memory.
 
-use super::{Mask, Program, Tile, Words, generate};
-use crate::arch;
+use super::{Mask, Program, Tile, Words, each_run, generate};
 use crate::launch::{Chunks, Extent, Size, memory_arguments};
 use crate::stream::CHUNK;
 
@@ -103,8 +102,14 @@ impl Chunk {
     /// Elements of the lane's run `g` that exist, 0 to 8.
     #[inline(always)]
     pub(crate) fn runs(&self, lane: u32) -> [u32; 4] {
-        let run = |g: u32| self.valid.saturating_sub(g << 8 | lane << 3).min(8);
+        let run = |g: u32| self.run_elements(lane, g);
         [run(0), run(1), run(2), run(3)]
+    }
+
+    /// Elements of one of the lane's runs that exist, 0 to 8.
+    #[inline(always)]
+    pub(crate) fn run_elements(&self, lane: u32, run: u32) -> u32 {
+        self.valid.saturating_sub(run << 8 | lane << 3).min(8)
     }
 
     /// The bits of elements that exist.
@@ -122,14 +127,9 @@ impl Chunk {
         if self.is_whole() {
             return generate(|_| !0u32);
         }
-        // A loop: one run at a time takes fewer registers.
         generate(|lane| {
-            let (mut exist, mut run, runs) = (0, 0, arch::rarely(4));
-            while run < runs {
-                let elements = self.valid.saturating_sub(run << 8 | lane << 3).min(8);
-                exist |= run_bits(elements) << run;
-                run += 1;
-            }
+            let mut exist = 0;
+            each_run!(run => exist |= run_bits(self.run_elements(lane, run)) << run);
             exist
         })
     }

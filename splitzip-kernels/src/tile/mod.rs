@@ -73,6 +73,20 @@ macro_rules! unroll {
     (@ $i:ident, $n:expr, $body:expr, $($j:literal)*) => { { $( if $j < $n { let $i: usize = $j; $body; } )* } };
 }
 
+/// `each_run!(run => ..)`: the body for each of the four runs of a lane, in a loop. For what is rare: one run at a time takes fewer registers than four,
+/// and `rarely` keeps LLVM from writing them out.
+macro_rules! each_run {
+    ($run:ident => $body:expr) => {{
+        let (mut run, runs) = (0, $crate::arch::rarely(4));
+        while run < runs {
+            let $run = run;
+            $body;
+            run += 1;
+        }
+    }};
+}
+pub(crate) use each_run;
+
 /// One `V` a lane: a word (`u32`), an array of words (`[u32; N]`), or other [`Element`]s in their places. On the GPU: registers.
 #[derive(Clone, Copy)]
 #[repr(transparent)]

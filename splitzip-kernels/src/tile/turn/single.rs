@@ -7,7 +7,7 @@
 use super::{Ended, Order, PartsOut, Seats, TURN_BYTES, Turns};
 use crate::arch::{self, Shared};
 use crate::launch::Queue;
-use crate::stream::{CHUNK, ENTRY_WORDS, GROUP};
+use crate::stream::{ENTRY_WORDS, GROUP};
 use crate::tile::{Chunk, Directory, GroupSums, Part, Program, Tail, Tile, Update, generate};
 
 const ENTRIES: u32 = 0; // 16 x u32: entries of the chunks
@@ -66,8 +66,7 @@ impl Turns for SingleTurn {
 
     #[inline(always)]
     fn sums(&self, _: &Program, queue: Queue, channels: u32) -> GroupSums {
-        let whole = (self.group as u64 + 1) * (CHUNK * GROUP) as u64 <= queue.elements;
-        GroupSums::at(self.block.at(TURN_BYTES), channels, whole)
+        GroupSums::of_group(self.block.at(TURN_BYTES), queue, self.group, channels)
     }
 
     /// The first barrier costs little: it passes while the elements are under way.

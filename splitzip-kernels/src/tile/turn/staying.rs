@@ -17,7 +17,7 @@
 use super::{Ended, InOrder, Order, PartsOut, Placement, Seats, TURN_BYTES, Turns};
 use crate::arch::{self, Shared};
 use crate::launch::Queue;
-use crate::stream::{CHUNK, ENTRY_WORDS, GROUP};
+use crate::stream::{ENTRY_WORDS, GROUP};
 use crate::tile::{Chunk, Directory, GroupSums, Part, Program, Tail, Tile, Update, generate};
 
 // Block memory, and barriers: three of each, by slots. Turn `t` has slot `t % 3`.
@@ -101,8 +101,7 @@ impl Turns for StayingTurn {
 
     #[inline(always)]
     fn sums(&self, _: &Program, queue: Queue, channels: u32) -> GroupSums {
-        let whole = (self.group as u64 + 1) * (CHUNK * GROUP) as u64 <= queue.elements;
-        GroupSums::at(sums_at(self.block, self.slot), channels, whole)
+        GroupSums::of_group(sums_at(self.block, self.slot), queue, self.group, channels)
     }
 
     /// Nobody reads the sums of the turn before any more when all have added to those of this one.
