@@ -151,15 +151,15 @@ impl Given for Nothing {
 
 impl Given for ChannelBases {
     fn host(steps: &Steps<'_>) -> Source<'static> {
-        let tensor = steps.tensor();
-        Steps::source(steps.frame + tensor.bases_at, tensor.groups * tensor.channels)
+        let (at, bytes) = steps.bases_from(0);
+        Steps::source(at, bytes)
     }
 }
 
 impl Given for ChannelBasesOut {
     fn host(steps: &Steps<'_>) -> Target<'static> {
-        let tensor = steps.tensor();
-        Steps::target(steps.frame + tensor.bases_at, tensor.groups * tensor.channels)
+        let (at, bytes) = steps.bases_from(0);
+        Steps::target(at, bytes)
     }
 }
 
@@ -296,6 +296,12 @@ impl<'l> Steps<'l> {
         }
     }
 
+    /// Address and bytes of the channel bases of the groups from `first` on.
+    fn bases_from(&self, first: u64) -> (u64, u64) {
+        let tensor = self.tensor();
+        (self.frame + tensor.bases_at + first * tensor.channels, (tensor.groups - first) * tensor.channels)
+    }
+
     /// Groups, from the first one on, whose channel bases come from the launch that codes them. (Not on a CPU, where chunks are coded one after the
     /// other.)
     pub fn summed_groups(&self) -> u64 {
@@ -314,17 +320,14 @@ impl<'l> Steps<'l> {
         let tensor = self.tensor();
         let [mean_value, values] = S::WINDOW;
         let (elements, element_bytes) = (first * GROUP_ELEMENTS, tensor.dtype.bytes() as u64);
-        let (before, groups) = (elements * element_bytes, tensor.groups - first);
+        let (before, (bases, bases_bytes)) = (elements * element_bytes, self.bases_from(first));
         bases::Arguments {
             grid: Groups { elements: tensor.elements - elements },
             words: Self::source(self.elements + before, tensor.bytes - before),
             channels: tensor.channels as u32,
             mean_value,
             values,
-            bases: Self::target(
-                self.frame + tensor.bases_at + first * tensor.channels,
-                groups * tensor.channels,
-            ),
+            bases: Self::target(bases, bases_bytes),
             tail: self.tail(),
         }
     }

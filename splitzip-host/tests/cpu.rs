@@ -3,9 +3,7 @@
 use proptest::prelude::*;
 use splitzip_host::conformance::{self, Case, Content, Member, cases_for};
 use splitzip_host::{Bases, Cpu, Executor, Flags, Frame, FrameSpec, Reference, TensorSpec};
-use std::collections::BTreeSet;
 use std::io::Write;
-use std::process::{Command, Stdio};
 
 mod support;
 
@@ -13,41 +11,18 @@ mod support;
 mod members;
 use members::members;
 
-/// The levels of `SPLITZIP_CPU_LEVEL`: the build's own target, AVX2, AVX-512.
-const LEVELS: [u32; 3] = [0, 1, 2];
+#[path = "support/levels.rs"]
+mod levels;
+use levels::LEVELS;
 
 #[test]
 fn it_has_exactly_these_members() {
     members::check(&Cpu::new());
 }
 
-/// A process reads its level once, so every level is a process: this binary again, with the test below.
 #[test]
 fn every_level_and_any_number_of_threads() {
-    let start = |level: u32| {
-        Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "one_level", "--ignored", "--nocapture"])
-            .env("SPLITZIP_CPU_LEVEL", level.to_string())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap()
-    };
-    let mut ran = BTreeSet::new();
-    for (level, child) in LEVELS.map(|level| (level, start(level))) {
-        let output = child.wait_with_output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            output.status.success(),
-            "level {level}:\n{text}\n{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        let line = text.lines().find_map(|line| line.split_once("ran on level "));
-        ran.insert(
-            line.unwrap_or_else(|| panic!("level {level} ran no test:\n{text}")).1.parse::<u32>().unwrap(),
-        );
-    }
-    assert!(ran.contains(&0));
+    let ran = levels::run();
     for level in LEVELS.iter().filter(|level| !ran.contains(level)) {
         say(&format!(
             "SKIPPED level {level}: this machine has no such instructions; levels {ran:?} were tested"
@@ -70,7 +45,7 @@ fn one_level() {
             }
         }
     }
-    println!("ran on level {}", splitzip_kernels::arch::level());
+    levels::say_ran();
 }
 
 /// A line on stderr. Not by `eprintln!`, which a passing test does not show.

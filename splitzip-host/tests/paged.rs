@@ -7,13 +7,14 @@ use splitzip_host::paged::{
     VllmOrder, naive,
 };
 use splitzip_host::{Bases, Cpu, Dtype, Executor, Flags, Frame, FrameSpec, Reference, Scheme};
-use std::collections::BTreeSet;
-use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 #[allow(dead_code, reason = "another test checks the list")]
 #[path = "support/members.rs"]
 mod members;
+
+#[path = "support/levels.rs"]
+mod levels;
 
 /// One thread writes parts in place, several write pieces and move them.
 static EXECUTORS: LazyLock<[Cpu; 2]> = LazyLock::new(|| [1, 3].map(|n| Cpu::with_threads(n).unwrap()));
@@ -251,33 +252,15 @@ fn all_members() {
 
 #[test]
 fn all_members_on_every_level() {
-    let start = |level: u32| {
-        Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "one_level", "--ignored", "--nocapture"])
-            .env("SPLITZIP_CPU_LEVEL", level.to_string())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap()
-    };
-    let mut ran = BTreeSet::new();
-    for (level, child) in [0, 1, 2].map(|level| (level, start(level))) {
-        let output = child.wait_with_output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "level {level}:\n{text}\n{errors}");
-        let line = text.lines().find_map(|line| line.split_once("ran on level "));
-        ran.insert(line.unwrap_or_else(|| panic!("level {level} ran no test:\n{text}")).1.to_owned());
-    }
-    // A machine without the instructions of a level runs the one below, which `tests/cpu.rs` says aloud.
-    assert!(ran.contains("0"), "{ran:?}");
+    // `tests/cpu.rs` says aloud which levels the machine does not have.
+    levels::run();
 }
 
 #[test]
 #[ignore = "started once for each level by the test above"]
 fn one_level() {
     all_members();
-    println!("ran on level {}", splitzip_kernels::arch::level());
+    levels::say_ran();
 }
 
 /// Enough chunks for several pieces, so that threads share a tensor, and a codebook from a sample of pages.

@@ -11,7 +11,7 @@ pub use inputs::Content;
 pub use paged::check_paged;
 
 use crate::format::{
-    Flags, Frame, FrameSpec, GROUP, Group, RECORD_BYTES, TensorLayout, TensorSpec, pack, unpack, write,
+    CHUNK, Flags, Frame, FrameSpec, GROUP, Group, RECORD_BYTES, TensorLayout, TensorSpec, pack, unpack, write,
 };
 use crate::{Bases, CodebookChoice, Dtype, Executor, Reference, Scheme};
 use inputs::Random;
@@ -126,7 +126,12 @@ pub fn cases(member: Member) -> Vec<Case> {
         // A group that is summed up by who codes it, and a short one that is not.
         let contents = [Content::Outliers, Content::ZeroHalves, Content::ZeroRandom, Content::FewZeros];
         for (content, channels) in contents.into_iter().chain([Content::Mixed]).zip([64, 128, 256, 64, 128]) {
-            cases.push(Case::new(member, content, &[16_384 / channels + 13, channels], plain));
+            cases.push(Case::new(
+                member,
+                content,
+                &[(CHUNK * GROUP) as u64 / channels + 13, channels],
+                plain,
+            ));
         }
     }
     cases.push(several(member));
