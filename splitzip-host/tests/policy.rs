@@ -229,10 +229,11 @@ fn links_have_names_or_numbers() {
         "300g".parse::<Link>().expect_err("no link").to_string(),
         "there is no link \"300g\"; it must be one of 25g, 100g, 200g, 400g, pcie4, pcie5, nvlink, or a speed in GB/s, as in 12.5"
     );
-    for text in ["0", "-1", "inf", "NaN"] {
+    assert_eq!("1e-9".parse::<Link>().expect("a link").bytes_per_second(), 1.0);
+    for text in ["0", "-1", "inf", "NaN", "9e-10", "1e-320"] {
         let error = text.parse::<Link>().expect_err("no link");
         assert!(matches!(error, PolicyError::Number { .. }), "{text}: {error}");
-        assert!(error.to_string().ends_with("it must be finite and above 0"), "{error}");
+        assert!(error.to_string().ends_with("it must be finite and at least 1"), "{error}");
     }
 }
 
@@ -298,10 +299,10 @@ fn rates_are_near_what_was_measured() {
                 rows += 1;
                 let bytes = row["raw_bytes"].as_f64().expect("bytes");
                 for (rate, name) in [(scheme.encode, "encode"), (scheme.decode, "decode")] {
-                    let seconds = row[name]["seconds"].as_f64().expect("seconds");
+                    // Events around a short call measure what the host does as well, and on a busy one little else.
+                    let seconds = row["graph"][name]["seconds"].as_f64().expect("seconds");
                     let model = rate.seconds_per_call() + bytes / rate.bytes_per_second();
-                    // Events around a short call measure some of what the host does as well.
-                    let limit = if seconds > 50e-6 { 1.25 } else { 3.0 };
+                    let limit = if seconds > 50e-6 { 1.25 } else { 2.0 };
                     let off = (model / seconds).max(seconds / model);
                     assert!(
                         off < limit,
@@ -357,7 +358,13 @@ fn what_is_no_measurement_is_refused() {
     };
     let one = Rates::from_bench_json(&row("")).expect("rates");
     assert_eq!(one.devices[0].schemes[0].encode, Rate::new(1000.0, 0.0).expect("a rate"));
+    // A graph says what the device takes, whatever the host did meanwhile.
+    let graph = r#""decode":{"seconds":1}}=>"decode":{"seconds":1},"graph":{"encode":{"seconds":0.5},"decode":{"seconds":0.25}}}"#;
+    let rates = Rates::from_bench_json(&row(graph)).expect("rates");
+    let of = rates.devices[0].schemes[0];
+    assert_eq!([of.encode, of.decode].map(|rate| rate.bytes_per_second()), [2000.0, 4000.0]);
     for (text, word) in [
+        (row("\"bases\":null=>\"bases\":\"keys\""), "no row of a canonical frame"),
         (row("\"canonical\"=>\"arrival\""), "no row of a canonical frame"),
         (row("\"splitzip\"=>\"zstd\""), "no row of a canonical frame"),
         (row("\"seconds\":1=>\"seconds\":0"), "must be finite and above 0"),

@@ -1,7 +1,7 @@
 //! Links: how fast bytes get from one machine to another.
 
 use super::PolicyError;
-use super::error::{not_negative, positive};
+use super::error::not_negative;
 use serde::Serialize;
 use std::str::FromStr;
 
@@ -60,10 +60,18 @@ impl Link {
     /// A link that carries so many bytes per second, and takes so long before the first one of a message.
     ///
     /// # Errors
-    /// [`PolicyError::Number`] unless the speed is finite and above 0, and the latency finite and not below 0.
+    /// [`PolicyError::Number`] unless the speed is finite and at least a byte per second, and the latency finite and not below 0.
     pub fn new(bytes_per_second: f64, latency_seconds: f64) -> Result<Link, PolicyError> {
+        // Below that, times of whole caches are no numbers any more, and no answer means anything.
+        if !(bytes_per_second.is_finite() && bytes_per_second >= 1.0) {
+            return Err(PolicyError::Number {
+                what: "the speed of a link in bytes per second",
+                given: bytes_per_second,
+                allowed: "finite and at least 1",
+            });
+        }
         Ok(Link {
-            bytes_per_second: positive("the speed of a link in bytes per second", bytes_per_second)?,
+            bytes_per_second,
             latency_seconds: not_negative("the latency of a link in seconds", latency_seconds)?,
         })
     }
