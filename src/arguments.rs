@@ -1,12 +1,12 @@
 //! What can be typed.
 
-use crate::commands::bench::{CodebookKind, Kind, Placement, Size};
+use crate::commands::bench::{CodebookKind, Kind, Placement, RowBases, Size};
 use crate::commands::plan::Plan;
 use crate::commands::report::ReportArguments;
 use crate::device::DeviceChoice;
 use clap::{Args, Parser, Subcommand};
 use splitzip_host::file::{Options, Tokens};
-use splitzip_host::{Bases, BasesChoice, Dtype, Scheme, SchemeChoice};
+use splitzip_host::{BasesChoice, Dtype, Scheme, SchemeChoice};
 use std::path::PathBuf;
 
 /// Lossless compression of LLM KV caches.
@@ -142,12 +142,12 @@ pub struct Inspect {
 
 #[derive(Debug, Args)]
 pub struct Calibrate {
-    /// Safetensors or .npy files.
+    /// Safetensors or .npy files; - for stdin.
     #[arg(value_name = "IN", required = true)]
     pub inputs: Vec<PathBuf>,
     #[command(flatten)]
     pub dtype: DtypeArguments,
-    /// The codebook file.
+    /// The codebook file, - for stdout.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     #[command(flatten)]
@@ -184,7 +184,7 @@ pub struct Bench {
     /// What is measured: auto, cpu or cuda:N.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "cpu")]
     pub device: Vec<DeviceChoice>,
-    /// Measure the tensors of this safetensors file, one behind the other, again and again up to each size.
+    /// Measure the tensors of this safetensors or .npy file, - for stdin, one behind the other, again and again up to each size.
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
     /// Measure generated data: histogram (exponents of a real KV cache in random order, random signs and mantissas), random5 (5 %
@@ -198,7 +198,7 @@ pub struct Bench {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = coded, help = schemes_help())]
     pub schemes: Vec<Scheme>,
     #[arg(long, value_name = "LIST", value_delimiter = ',', help = bases_list_help())]
-    pub bases: Vec<Bases>,
+    pub bases: Vec<RowBases>,
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = float, help = dtypes_help())]
     pub dtypes: Vec<Dtype>,
     /// Order of the variable parts of a frame: canonical (the same bytes on every device) or arrival (as they are finished).
@@ -304,7 +304,8 @@ fn schemes_help() -> String {
 fn bases_list_help() -> String {
     let names = listed(Scheme::coded().filter(|scheme| scheme.has_window()).map(Scheme::name), "and");
     format!(
-        "Whose mean places the window of {names}: chunk or channel; others have none of it [default: both]"
+        "Whose mean places the window of {names}: chunk, channel, or keys (one frame of K with channel bases and V with chunk bases, half of \
+         the bytes each); others have none of it [default: chunk,channel]"
     )
 }
 

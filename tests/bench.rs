@@ -171,6 +171,41 @@ fn a_file_is_measured_as_it_is_and_converted() {
     assert!(note.starts_with("w4 is pointless for e4m3"), "{note}");
 }
 
+/// What a cache has: one frame, K with channel bases and V with chunk bases.
+#[test]
+fn keys_and_values_in_one_frame() {
+    let fixture = fixture();
+    let of = |more: &[&dyn AsRef<OsStr>]| {
+        let all: [&dyn AsRef<OsStr>; 3] = [&"--sizes=1MiB,129kB", &"--runs=1", &"--bases=keys,chunk,channel"];
+        object(&[more, &all[..]].concat())
+    };
+    let object = of(&[&"--data", &fixture, &"--placement=canonical,arrival"]);
+    check(&object);
+    let found = |scheme: &str, bases: &str| {
+        let row = rows(&object).iter().find(|row| row["scheme"] == scheme && row["bases"] == bases);
+        row.unwrap_or_else(|| panic!("no {scheme} {bases}"))
+    };
+    for scheme in ["w3", "w2x3", "w2x2x3"] {
+        let row = found(scheme, "keys");
+        assert_eq!(
+            (&row["raw_bytes"], &row["same_frame_as"]),
+            (&Value::from(1 << 20), &Value::from("reference"))
+        );
+        let ratio = |bases: &str| found(scheme, bases)["ratio"].as_f64().expect("a ratio");
+        assert!(ratio("keys") > ratio("chunk") + 0.004, "{scheme} {} {}", ratio("keys"), ratio("chunk"));
+    }
+    // 129 kB are two tensors of 503 rows of 128 bytes.
+    let bases = |bases: &str| rows(&object).iter().filter(|row| row["bases"] == bases).count();
+    assert_eq!((bases("keys"), bases("chunk"), bases("channel")), (12, 12, 12));
+    assert!(rows(&object).iter().any(|row| row["bases"] == "keys" && row["raw_bytes"] == 2 * 503 * 128));
+    // Rows of them are behind all others of the same data, and what is generated has keys and values as well.
+    let generated = of(&[&"--generate=histogram,random5,zeros", &"--schemes=w3", &"--dtypes=bf16,e4m3"]);
+    check(&generated);
+    assert_eq!(rows(&generated).len(), 3 * 2 * 3 * 2);
+    let said = bench(&[&"--bases=keys", &"--schemes=w2x3", &"--sizes=64KiB", &"--runs=1"]).succeeds().stdout;
+    assert!(said.contains("keys: one frame of K with channel bases and V with chunk bases"), "{said}");
+}
+
 #[test]
 fn files_say_which_dtypes_they_have() {
     let place = Place::new();
@@ -202,6 +237,16 @@ fn files_say_which_dtypes_they_have() {
     let text = place.file("text", b"hello, this is some text");
     bench(&[&"--data", &text]).fails(1, &["text: not a valid safetensors file"]);
     bench(&[&"--data", &place.path("missing")]).fails(1, &["cannot open", "missing"]);
+    let packed = place.path("packed.spz");
+    run([&"compress", &halves, &"-o", &packed, &"--device", &"cpu"]).succeeds();
+    bench(&[&"--data", &packed]).fails(1, &["it is an .spz file already"]);
+    let said = bench(&[&"--data", &halves, &"--sizes=2KiB", &"--runs=1", &"--dtypes=fp16", &"--bases=keys"]);
+    said.fails(2, &["nothing is left to measure for fp16", "halves are not keys and values by their names"]);
+    let weights =
+        place.file("weights.safetensors", &safetensors_of(&[("x", "BF16", &[64, 64], bf16(4096, 1))]));
+    let record = object(&[&"--data", &weights, &"--sizes=2KiB", &"--runs=1", &"--record"]);
+    let said = record["notes"].to_string();
+    assert!(said.contains("weights are not keys and values by their names"), "{said}");
     // A file of whatever numbers is bits like any other.
     let odd = place.file("odd", &safetensors_of(&[("k", "BF16", &[333], bf16(333, 1))]));
     check(&object(&[&"--data", &odd, &"--sizes=1kB,1", &"--runs=1", &"--dtypes=e4m3"]));
@@ -209,11 +254,11 @@ fn files_say_which_dtypes_they_have() {
 
 #[test]
 fn what_cannot_be_measured() {
-    let refused: [(&[&str], &[&str]); 13] = [
+    let refused: [(&[&str], &[&str]); 15] = [
         (&["--schemes", "w9"], &["there is no scheme \"w9\" to measure", "w4, w3, w2x3, w2x2x3"]),
         (&["--schemes", "stored"], &["there is no scheme \"stored\" to measure"]),
         (&["--dtypes", "bytes"], &["no float format \"bytes\"", "bf16, fp16, e4m3, e5m2"]),
-        (&["--bases", "row"], &["no bases \"row\"", "chunk, channel"]),
+        (&["--bases", "row"], &["no bases \"row\"", "chunk, channel, keys"]),
         (&["--sizes", "1.5MiB"], &["whole number of bytes", "as in 64KiB"]),
         (&["--sizes", "64KiB,0"], &["at least 1"]),
         (&["--sizes", "300000GiB"], &["below 256 TiB"]),
@@ -227,6 +272,11 @@ fn what_cannot_be_measured() {
             &["w4 is pointless for e4m3", "use one of stored, w3, w2x3, w2x2x3"],
         ),
         (&["--schemes", "w4", "--bases", "channel"], &["w4 has no window", "use chunk bases"]),
+        (&["--schemes", "w4", "--bases", "keys"], &["w4 has no window", "use chunk bases"]),
+        (
+            &["--sizes", "200", "--schemes", "w3", "--bases", "keys"],
+            &["--sizes has 200 B, less than one row of each of the two tensors, which takes 128 B"],
+        ),
         (&["--record", "--schemes", "w4"], &["--record", "cannot be used with", "--schemes"]),
         (&["--json", "--markdown"], &["cannot be used with"]),
     ];
@@ -315,11 +365,14 @@ fn the_rows_of_the_record() {
     });
     let schemes = rows(&object).iter().map(|row| row["scheme"].to_string()).collect::<BTreeSet<_>>().len();
     assert!(pairs[0] >= 7 && pairs[2] >= 6 && pairs[2] < pairs[3] && schemes >= 4);
-    // bf16 in both orders at both sizes; w4 with auto; four kinds of data; the other dtypes in both orders.
+    let keys = rows(&object).iter().filter(|row| row["bases"] == "keys");
+    let keys: BTreeSet<String> = keys.map(|row| format!("{} {}", row["scheme"], row["raw_bytes"])).collect();
+    assert_eq!(keys.len(), 3, "{keys:?}");
+    // bf16 in both orders at both sizes, but keys at the larger one, the first of 2 MiB and more; w4 with auto; four kinds of data; the other dtypes in both orders.
     let others: usize = pairs[1..].iter().sum();
-    assert_eq!(count(&|row| row["raw_bytes"] == small), 2 * pairs[0]);
+    assert_eq!(count(&|row| row["raw_bytes"] == small), 2 * (pairs[0] - keys.len()));
     assert_eq!(count(&|row| row["raw_bytes"] == large), 2 * pairs[0] + 1 + 4 * schemes + 2 * others);
-    assert_eq!(rows(&object).len(), 4 * pairs[0] + 1 + 4 * schemes + 2 * others);
+    assert_eq!(rows(&object).len(), 4 * pairs[0] - 2 * keys.len() + 1 + 4 * schemes + 2 * others);
     assert_eq!(count(&|row| row["codebook"] == "auto"), 1);
     for data in ["random5", "incompressible", "zeros", "half-zeros"] {
         assert_eq!(count(&|row| row["data"] == data), schemes, "{data}");

@@ -5,8 +5,8 @@
 //! graph. And the host's own clock around a call on an idle stream is what the call costs the thread that makes it.
 
 use super::{
-    COMPARED_BYTES, DeviceTimes, Effort, Measured, Subject, Times, check_frame, check_loaded, check_tile,
-    check_tiled, one_tensor, tiled,
+    ALIGNMENT, COMPARED_BYTES, DeviceTimes, Effort, Measured, Parts, Subject, Times, check_frame,
+    check_tiled, check_tiles, tiled,
 };
 use crate::cuda::{Cuda, DecodePlan, DeviceBytes, EncodePlan, StreamHandle, driver_error};
 use crate::{CodebookChoice, Cpu, Error, Executor, Frame, FrameSpec, Result};
@@ -162,9 +162,11 @@ fn elapsed(start: &CudaEvent, end: &CudaEvent) -> Result<f64> {
 pub struct DeviceSubject {
     cuda: Cuda,
     timer: Timer,
-    tile: Vec<u8>,
+    tiles: Vec<Vec<u8>>,
     loaded: u64,
+    /// One input behind the other, each with room for `stride` bytes.
     input: DeviceBytes,
+    stride: u64,
     output: DeviceBytes,
     frame: DeviceBytes,
     workspace: DeviceBytes,
@@ -184,9 +186,10 @@ impl DeviceSubject {
         let staging = unsafe { cuda.context().alloc_pinned_with_flags(STAGING_BYTES, 0) };
         Ok(DeviceSubject {
             timer: Timer::new(cuda)?,
-            tile: Vec::new(),
+            tiles: Vec::new(),
             loaded: 0,
             input: empty()?,
+            stride: 0,
             output: empty()?,
             frame: empty()?,
             workspace: empty()?,
@@ -205,9 +208,9 @@ impl DeviceSubject {
     }
 
     /// Makes the buffers large enough for a frame, and overwrites what is in them.
-    fn prepare(&mut self, encode: &EncodePlan, decode: &DecodePlan, raw_bytes: u64) -> Result<()> {
+    fn prepare(&mut self, encode: &EncodePlan, decode: &DecodePlan, output_bytes: u64) -> Result<()> {
         for (buffer, bytes) in [
-            (&mut self.output, raw_bytes),
+            (&mut self.output, output_bytes),
             (&mut self.frame, encode.max_frame_bytes()),
             (&mut self.workspace, encode.workspace_bytes()),
             (&mut self.decode_workspace, decode.workspace_bytes()),
@@ -232,8 +235,8 @@ impl DeviceSubject {
             .map_err(driver_error("overwriting device memory"))
     }
 
-    /// Reads device memory piece by piece.
-    fn read(&mut self, from: Part, bytes: u64, use_piece: UsePiece<'_>) -> Result<()> {
+    /// Reads a buffer of the device from `start` on, piece by piece.
+    fn read(&mut self, from: Part, start: u64, bytes: u64, use_piece: UsePiece<'_>) -> Result<()> {
         self.timer.wait()?;
         self.cuda.bind()?;
         let address = match from {
@@ -245,9 +248,9 @@ impl DeviceSubject {
         for at in (0..bytes).step_by(STAGING_BYTES) {
             let piece = &mut staging[..(bytes - at).min(STAGING_BYTES as u64) as usize];
             // SAFETY: inside of the buffer: callers ask for no more than it has.
-            unsafe { result::memcpy_dtoh_sync(piece, address + at) }
+            unsafe { result::memcpy_dtoh_sync(piece, address + start + at) }
                 .map_err(driver_error("copying from the device"))?;
-            use_piece(piece, &self.tile, at)?;
+            use_piece(piece, &self.tiles, at)?;
         }
         Ok(())
     }
@@ -256,7 +259,7 @@ impl DeviceSubject {
     fn words(&mut self, encode: &EncodePlan) -> Result<u64> {
         let at = encode.layout().static_bytes as usize;
         let mut words = 0;
-        self.read(Part::Frame, at as u64 + 8, &mut |piece, _, _| {
+        self.read(Part::Frame, 0, at as u64 + 8, &mut |piece, _, _| {
             words = piece.get(at..at + 8).and_then(|of| of.try_into().ok()).map_or(0, u64::from_le_bytes);
             Ok(())
         })?;
@@ -269,39 +272,53 @@ impl DeviceSubject {
         plans: (&EncodePlan, &DecodePlan),
         spec: &FrameSpec,
         codebook: CodebookChoice,
-        bytes: (u64, u64),
+        (parts, frame_bytes): (&Parts, u64),
     ) -> Result<Option<&'static str>> {
-        let ((encode, decode), (raw_bytes, frame_bytes)) = (plans, bytes);
+        let (encode, decode) = plans;
         self.spoil(&self.output)?;
         self.spoil(&self.frame)?;
-        self.calls(encode, decode, frame_bytes).both()?;
+        self.calls(encode, decode, parts, frame_bytes).both()?;
         let name = self.cuda.name();
         let what = format!("the bytes that {name} decodes");
-        self.read(Part::Output, raw_bytes, &mut |piece, tile, at| check_tiled(&what, piece, tile, at))?;
+        for (number, (&start, &bytes)) in parts.starts.iter().zip(&parts.bytes).enumerate() {
+            self.read(Part::Output, start, bytes, &mut |piece, tiles, at| {
+                check_tiled(&what, piece, &tiles[number], at)
+            })?;
+        }
         let what = format!("the status of decoding on {name}");
-        self.read(Part::Status, 16, &mut |piece, _, _| check_frame(&what, piece, &[0; 16]))?;
-        if spec.flags.arrival || raw_bytes > COMPARED_BYTES {
+        self.read(Part::Status, 0, 16, &mut |piece, _, _| check_frame(&what, piece, &[0; 16]))?;
+        if spec.flags.arrival || parts.raw_bytes > COMPARED_BYTES {
             return Ok(None);
         }
         let mut frame = Vec::with_capacity(frame_bytes as usize);
-        self.read(Part::Frame, frame_bytes, &mut |piece, _, _| {
+        self.read(Part::Frame, 0, frame_bytes, &mut |piece, _, _| {
             frame.extend_from_slice(piece);
             Ok(())
         })?;
         Frame::parse(&frame)?;
-        let raw = tiled(&self.tile, raw_bytes)?;
-        let expected = Cpu::new().encode_to_vec(spec, &[codebook], &[&raw])?;
+        let inputs = self.tiles.iter().zip(&parts.bytes).map(|(tile, &bytes)| tiled(tile, bytes));
+        let inputs = inputs.collect::<Result<Vec<Vec<u8>>>>()?;
+        let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
+        let expected = Cpu::new().encode_to_vec(spec, &vec![codebook; inputs.len()], &inputs)?;
         check_frame(&format!("the frame of {name}"), &frame, &expected)?;
         Ok(Some("cpu"))
     }
 
-    fn calls<'c>(&self, encode: &'c EncodePlan, decode: &'c DecodePlan, frame_bytes: u64) -> Calls<'c> {
+    fn calls<'c>(
+        &self,
+        encode: &'c EncodePlan,
+        decode: &'c DecodePlan,
+        parts: &Parts,
+        frame_bytes: u64,
+    ) -> Calls<'c> {
+        let inputs = (0..parts.starts.len() as u64).map(|number| self.input.address() + number * self.stride);
         Calls {
             encode,
             decode,
             stream: self.timer.stream(),
-            input: self.input.address(),
-            output: self.output.address(),
+            inputs: inputs.collect(),
+            outputs: parts.starts.iter().map(|start| self.output.address() + start).collect(),
+            raw: [self.input.address(), self.output.address()],
             frame: self.frame.address(),
             frame_bytes,
             workspaces: [self.workspace.address(), self.decode_workspace.address()],
@@ -310,8 +327,8 @@ impl DeviceSubject {
     }
 }
 
-/// Takes bytes of the device, the tile, and where the bytes start.
-type UsePiece<'u> = &'u mut dyn FnMut(&[u8], &[u8], u64) -> Result<()>;
+/// Takes bytes of the device, the tiles, and where the bytes start behind the first that was asked for.
+type UsePiece<'u> = &'u mut dyn FnMut(&[u8], &[Vec<u8>], u64) -> Result<()>;
 
 #[derive(Clone, Copy)]
 enum Part {
@@ -321,13 +338,14 @@ enum Part {
 }
 
 /// What is measured, with all addresses filled in. The subject that it is of keeps the memory, and waits before it gives any back.
-#[derive(Clone, Copy)]
 struct Calls<'c> {
     encode: &'c EncodePlan,
     decode: &'c DecodePlan,
     stream: StreamHandle,
-    input: u64,
-    output: u64,
+    inputs: Vec<u64>,
+    outputs: Vec<u64>,
+    /// Where a copy reads and writes.
+    raw: [u64; 2],
     frame: u64,
     frame_bytes: u64,
     workspaces: [u64; 2],
@@ -336,14 +354,15 @@ struct Calls<'c> {
 
 impl Calls<'_> {
     fn copy(&self, bytes: u64) -> Result<()> {
-        // SAFETY: both have so many bytes.
-        unsafe { result::memcpy_dtod_async(self.output, self.input, bytes as usize, self.stream.raw()) }
+        let [from, to] = self.raw;
+        // SAFETY: both buffers have so many bytes: those of all inputs, and of all outputs.
+        unsafe { result::memcpy_dtod_async(to, from, bytes as usize, self.stream.raw()) }
             .map_err(driver_error("copying on the device"))
     }
 
     fn encode(&self) -> Result<()> {
         // SAFETY: the buffers are as long as the plan says.
-        unsafe { self.encode.encode(self.stream, &[self.input], self.frame, self.workspaces[0]) }
+        unsafe { self.encode.encode(self.stream, &self.inputs, self.frame, self.workspaces[0]) }
     }
 
     fn decode(&self) -> Result<()> {
@@ -353,7 +372,7 @@ impl Calls<'_> {
                 self.stream,
                 self.frame,
                 self.frame_bytes,
-                &[self.output],
+                &self.outputs,
                 self.workspaces[1],
                 self.status,
                 0,
@@ -367,37 +386,44 @@ impl Calls<'_> {
 }
 
 impl Subject for DeviceSubject {
-    fn load(&mut self, tile: &[u8], bytes: u64) -> Result<()> {
-        check_tile(tile, bytes)?;
+    fn load(&mut self, tiles: &[&[u8]], bytes: u64) -> Result<()> {
+        check_tiles(tiles, bytes)?;
         self.loaded = 0;
-        if self.input.bytes() < bytes {
+        let too_large = || Error::TooLarge { what: "the number of bytes", bits: 64 };
+        let stride = bytes.checked_next_multiple_of(ALIGNMENT).ok_or_else(too_large)?;
+        let all = stride.checked_mul(tiles.len() as u64).ok_or_else(too_large)?;
+        if self.input.bytes() < all {
             self.input = self.cuda.allocate(0)?; // first the old one goes
-            self.input = self.cuda.allocate(bytes)?;
+            self.input = self.cuda.allocate(all)?;
         }
-        self.tile = tile.to_vec();
+        self.tiles = tiles.iter().map(|tile| tile.to_vec()).collect();
         self.cuda.bind()?;
-        let start = (tile.len() as u64).min(bytes);
-        // SAFETY: the input has room for it.
-        unsafe { result::memcpy_htod_sync(self.input.address(), &tile[..start as usize]) }
-            .map_err(driver_error("copying to the device"))?;
-        self.cuda.context().synchronize().map_err(driver_error("waiting for the device"))?;
-        // Then the device doubles what it has.
-        let mut done = start;
-        while done < bytes {
-            let more = done.min(bytes - done);
-            let (to, from) = (self.input.address() + done, self.input.address());
-            // SAFETY: both lie in the input, one behind the other.
-            unsafe { result::memcpy_dtod_async(to, from, more as usize, self.timer.stream().raw()) }
+        for (number, tile) in (0..).zip(tiles) {
+            let input = self.input.address() + number * stride;
+            let start = (tile.len() as u64).min(bytes);
+            // SAFETY: the input has room for it.
+            unsafe { result::memcpy_htod_sync(input, &tile[..start as usize]) }
+                .map_err(driver_error("copying to the device"))?;
+            self.cuda.context().synchronize().map_err(driver_error("waiting for the device"))?;
+            // Then the device doubles what it has.
+            let mut done = start;
+            while done < bytes {
+                let more = done.min(bytes - done);
+                // SAFETY: both lie in the input, one behind the other.
+                unsafe {
+                    result::memcpy_dtod_async(input + done, input, more as usize, self.timer.stream().raw())
+                }
                 .map_err(driver_error("copying on the device"))?;
-            done += more;
+                done += more;
+            }
         }
         self.timer.wait()?;
-        self.loaded = bytes;
+        (self.stride, self.loaded) = (stride, bytes);
         Ok(())
     }
 
     fn check_room(&self, spec: &FrameSpec) -> Result<()> {
-        let (raw, frame, free) = (one_tensor(spec)?, spec.layout()?.max_frame_bytes, self.room()?);
+        let (raw, frame, free) = (Parts::of(spec)?.room, spec.layout()?.max_frame_bytes, self.room()?);
         let check = |workspace: u64| {
             let parts = [raw, frame, workspace, raw.saturating_sub(self.input.bytes()), SPARE_BYTES];
             let needed = parts.iter().fold(0u64, |sum, &part| sum.saturating_add(part));
@@ -412,20 +438,22 @@ impl Subject for DeviceSubject {
     }
 
     fn measure(&mut self, spec: &FrameSpec, codebook: CodebookChoice, effort: &Effort) -> Result<Measured> {
-        let raw_bytes = one_tensor(spec)?;
-        check_loaded(self.loaded, raw_bytes)?;
-        let plans = (self.cuda.plan_encode(spec, &[codebook])?, self.cuda.plan_decode(spec)?);
+        let parts = Parts::of(spec)?;
+        parts.check(self.tiles.len(), self.loaded)?;
+        let raw_bytes = parts.raw_bytes;
+        let codebooks = vec![codebook; parts.bytes.len()];
+        let plans = (self.cuda.plan_encode(spec, &codebooks)?, self.cuda.plan_decode(spec)?);
         let (encode, decode) = (&plans.0, &plans.1);
-        self.prepare(encode, decode, raw_bytes)?;
+        self.prepare(encode, decode, parts.room)?;
         // The host has to know how long the frame is before it can be decoded.
-        self.calls(encode, decode, 0).encode()?;
+        self.calls(encode, decode, &parts, 0).encode()?;
         let words = self.words(encode)?;
         let frame_bytes = encode.layout().dense_bytes.saturating_add(words.saturating_mul(4));
         if frame_bytes > encode.max_frame_bytes() {
             let reason = format!("the device counted {words} words, which cannot be");
             return Err(Error::Device { what: "encoding".to_owned(), reason });
         }
-        let calls = self.calls(encode, decode, frame_bytes);
+        let calls = self.calls(encode, decode, &parts, frame_bytes);
         let (copy, encodes, decodes) = (|| calls.copy(raw_bytes), || calls.encode(), || calls.decode());
         let timer = &mut self.timer;
         let times =
@@ -438,8 +466,7 @@ impl Subject for DeviceSubject {
             call_decode: timer.host_call(effort, &decodes)?,
         };
         timer.wait()?;
-        let bytes = (raw_bytes, frame_bytes);
-        let compared_with = self.verify((encode, decode), spec, codebook, bytes)?;
+        let compared_with = self.verify((encode, decode), spec, codebook, (&parts, frame_bytes))?;
         let (copy, encode, decode) = times;
         Ok(Measured { raw_bytes, frame_bytes, copy, encode, decode, device: Some(device), compared_with })
     }

@@ -1,8 +1,8 @@
 //! Executors over host memory, by the clock of the host.
 
 use super::{
-    COMPARED_BYTES, Effort, Measured, Subject, Times, check_frame, check_loaded, check_tile, check_tiled,
-    one_tensor, reserved, tiled,
+    ALIGNMENT, COMPARED_BYTES, Effort, Measured, Parts, Subject, Times, check_frame, check_tiled,
+    check_tiles, reserved, tile_to,
 };
 use crate::{CodebookChoice, Cpu, Error, Executor, Frame, FrameSpec, Reference, Result};
 use rayon::prelude::*;
@@ -42,8 +42,11 @@ pub struct HostSubject {
     executor: Box<dyn Executor>,
     is_reference: bool,
     pool: rayon::ThreadPool,
-    tile: Vec<u8>,
+    tiles: Vec<Vec<u8>>,
+    loaded: u64,
+    /// One input behind the other, each with room for `stride` bytes.
     input: Vec<u8>,
+    stride: u64,
     frame: Vec<u8>,
     back: Vec<u8>,
 }
@@ -62,8 +65,10 @@ impl HostSubject {
             executor,
             is_reference,
             pool,
-            tile: empty(),
+            tiles: Vec::new(),
+            loaded: 0,
             input: empty(),
+            stride: 0,
             frame: empty(),
             back: empty(),
         })
@@ -73,14 +78,14 @@ impl HostSubject {
     fn expected(
         &self,
         spec: &FrameSpec,
-        codebook: CodebookChoice,
-        raw: &[u8],
+        codebooks: &[CodebookChoice],
+        raw: &[&[u8]],
     ) -> Result<Option<(&'static str, Vec<u8>)>> {
         if spec.flags.arrival {
             return Ok(None);
         }
-        let bytes = raw.len() as u64;
-        let frame = |of: &dyn Executor| of.encode_to_vec(spec, &[codebook], &[raw]);
+        let bytes = raw.iter().map(|raw| raw.len() as u64).sum::<u64>();
+        let frame = |of: &dyn Executor| of.encode_to_vec(spec, codebooks, raw);
         Ok(match self.is_reference {
             true if bytes <= COMPARED_BYTES => Some(("cpu", frame(&Cpu::new())?)),
             false if bytes <= COMPARED_WITH_REFERENCE => Some(("reference", frame(&Reference)?)),
@@ -90,10 +95,19 @@ impl HostSubject {
 }
 
 impl Subject for HostSubject {
-    fn load(&mut self, tile: &[u8], bytes: u64) -> Result<()> {
-        check_tile(tile, bytes)?;
-        self.input = Vec::new();
-        (self.tile, self.input) = (tile.to_vec(), tiled(tile, bytes)?);
+    fn load(&mut self, tiles: &[&[u8]], bytes: u64) -> Result<()> {
+        check_tiles(tiles, bytes)?;
+        let too_large = || Error::HostMemory { bytes: u64::MAX };
+        let stride = bytes.checked_next_multiple_of(ALIGNMENT).ok_or_else(too_large)?;
+        let all = stride.checked_mul(tiles.len() as u64).ok_or_else(too_large)?;
+        (self.loaded, self.input) = (0, Vec::new());
+        let mut input = reserved(all)?;
+        for (number, tile) in (1..).zip(tiles) {
+            tile_to(&mut input, tile, bytes as usize);
+            input.resize((number * stride) as usize, 0);
+        }
+        self.tiles = tiles.iter().map(|tile| tile.to_vec()).collect();
+        (self.input, self.stride, self.loaded) = (input, stride, bytes);
         Ok(())
     }
 
@@ -101,7 +115,7 @@ impl Subject for HostSubject {
     fn check_room(&self, spec: &FrameSpec) -> Result<()> {
         let frame = spec.layout()?.max_frame_bytes;
         // Several threads code into a scratch that is as long as the frame.
-        let needed = 2 * one_tensor(spec)? + 2 * frame;
+        let needed = 2 * Parts::of(spec)?.room + 2 * frame;
         let held = [&self.input, &self.frame, &self.back].map(|buffer| buffer.capacity() as u64);
         match free_memory() {
             Some(free) if needed > free + held.iter().sum::<u64>() => {
@@ -112,22 +126,26 @@ impl Subject for HostSubject {
     }
 
     fn measure(&mut self, spec: &FrameSpec, codebook: CodebookChoice, effort: &Effort) -> Result<Measured> {
-        let raw_bytes = one_tensor(spec)?;
-        check_loaded(self.input.len() as u64, raw_bytes)?;
+        let parts = Parts::of(spec)?;
+        parts.check(self.tiles.len(), self.loaded)?;
         grow(&mut self.frame, spec.layout()?.max_frame_bytes)?;
-        grow(&mut self.back, raw_bytes)?;
-        let expected = self.expected(spec, codebook, &self.input[..raw_bytes as usize])?;
-        let raw = &self.input[..raw_bytes as usize];
+        grow(&mut self.back, parts.room)?;
+        let codebooks = vec![codebook; parts.bytes.len()];
+        let starts = (0..).map(|number| (number * self.stride) as usize);
+        let raw: Vec<&[u8]> =
+            starts.zip(&parts.bytes).map(|(at, &bytes)| &self.input[at..at + bytes as usize]).collect();
+        let expected = self.expected(spec, &codebooks, &raw)?;
         let (executor, pool) = (&*self.executor, &self.pool);
-        let (frame, back) = (&mut self.frame, &mut self.back[..raw_bytes as usize]);
+        let (frame, back) = (&mut self.frame, &mut self.back[..parts.room as usize]);
 
+        let raw_bytes = parts.raw_bytes;
         let copy = clock(effort, &mut || {
-            copy_with(pool, back, raw);
+            copy_with(pool, &mut back[..raw_bytes as usize], &self.input[..raw_bytes as usize]);
             Ok(())
         })?;
         let mut length = 0;
         let encode = clock(effort, &mut || {
-            length = executor.encode(spec, &[codebook], &[raw], frame)?;
+            length = executor.encode(spec, &codebooks, &raw, frame)?;
             Ok(())
         })?;
         let frame = &frame[..length];
@@ -137,8 +155,18 @@ impl Subject for HostSubject {
         let parsed = Frame::parse(frame)?;
         // Overwritten, so that nothing that was there before can be taken for the result.
         back.fill(0xa5);
-        let decode = clock(effort, &mut || executor.decode(&parsed, &mut [back]))?;
-        check_tiled(&format!("the bytes that {} decodes", executor.name()), back, &self.tile, 0)?;
+        let mut outputs = Vec::new();
+        let mut rest = back;
+        for &bytes in &parts.bytes {
+            let (output, behind) = rest.split_at_mut(bytes.next_multiple_of(ALIGNMENT) as usize);
+            outputs.push(&mut output[..bytes as usize]);
+            rest = behind;
+        }
+        let decode = clock(effort, &mut || executor.decode(&parsed, &mut outputs))?;
+        let what = format!("the bytes that {} decodes", executor.name());
+        for (output, tile) in outputs.iter().zip(&self.tiles) {
+            check_tiled(&what, output, tile, 0)?;
+        }
         Ok(Measured {
             raw_bytes,
             frame_bytes: length as u64,
@@ -170,6 +198,7 @@ fn grow(buffer: &mut Vec<u8>, bytes: u64) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tiled;
     use super::*;
     use crate::{Bases, Dtype, Flags, Histogram, Scheme, TensorSpec};
     use std::ops::Range;
@@ -192,7 +221,7 @@ mod tests {
             [(Box::new(Cpu::new()) as Box<dyn Executor>, "reference"), (Box::new(Reference), "cpu")]
         {
             let mut subject = HostSubject::new(executor, 2).unwrap();
-            subject.load(&tile(), 1 << 17).unwrap();
+            subject.load(&[&tile()], 1 << 17).unwrap();
             for bytes in [1 << 17, 1 << 10] {
                 let measured = subject.measure(&spec(bytes), CodebookChoice::Auto, &EFFORT).unwrap();
                 assert_eq!((measured.raw_bytes, measured.compared_with), (bytes, Some(other)));
@@ -204,11 +233,30 @@ mod tests {
             assert!(measured.ratio() > 1.2 && measured.encode_share() > 0.0);
             let more = subject.measure(&spec(1 << 18), CodebookChoice::Auto, &EFFORT);
             assert!(matches!(more, Err(Error::BufferSize { .. })));
-            assert!(matches!(subject.load(&[], 1), Err(Error::BufferSize { .. })));
+            assert!(matches!(subject.load(&[&[]], 1), Err(Error::BufferSize { .. })));
             let two =
                 FrameSpec { tensors: [spec(1 << 10).tensors, spec(1 << 10).tensors].concat(), ..spec(0) };
             assert!(matches!(subject.measure(&two, CodebookChoice::Auto, &EFFORT), Err(Error::Count { .. })));
         }
+    }
+
+    /// Keys with channel bases and values with chunk bases, of different bits, in one frame.
+    #[test]
+    fn a_frame_has_a_tensor_for_every_input() {
+        let bytes = 1 << 14;
+        let mut two = spec(bytes);
+        two.tensors.push(TensorSpec { bases: Bases::Chunk, ..two.tensors[0].clone() });
+        two.tensors[1].shape = vec![bytes / 128 - 3, 64];
+        let (keys, values) = (tile(), tile().into_iter().rev().collect::<Vec<u8>>());
+        let mut subject = HostSubject::new(Box::new(Cpu::new()), 1).unwrap();
+        subject.load(&[&keys, &values], bytes + 100).unwrap();
+        let measured = subject.measure(&two, CodebookChoice::Auto, &EFFORT).unwrap();
+        assert_eq!((measured.raw_bytes, measured.compared_with), (2 * bytes - 3 * 128, Some("reference")));
+        let inputs = [&tiled(&keys, bytes).unwrap()[..], &tiled(&values, bytes - 3 * 128).unwrap()];
+        let frame = Cpu::new().encode_to_vec(&two, &[], &inputs).unwrap();
+        assert_eq!(measured.frame_bytes, frame.len() as u64);
+        let one = subject.measure(&spec(bytes), CodebookChoice::Auto, &EFFORT);
+        assert!(matches!(one, Err(Error::Count { expected: 1, got: 2, .. })));
     }
 
     #[cfg(target_os = "linux")]
@@ -257,7 +305,7 @@ mod tests {
     fn a_fault_is_no_measurement() {
         for decodes in [true, false] {
             let mut subject = HostSubject::new(Box::new(Faulty { decodes }), 1).unwrap();
-            subject.load(&tile(), 1 << 14).unwrap();
+            subject.load(&[&tile()], 1 << 14).unwrap();
             let error = subject.measure(&spec(1 << 14), CodebookChoice::Auto, &EFFORT).unwrap_err();
             let Error::Differs { what, at } = error else { panic!("{error}") };
             assert_eq!(what.contains("decodes"), decodes, "{what}");

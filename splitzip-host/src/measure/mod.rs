@@ -13,7 +13,7 @@
 //! # fn main() -> splitzip_host::Result<()> {
 //! let tile: Vec<u8> = (0..4096u32).flat_map(|i| (0x3f80 + (i * 37 % 512) as u16).to_le_bytes()).collect();
 //! let mut subject = HostSubject::new(Box::new(Cpu::with_threads(1)?), 1)?;
-//! subject.load(&tile, 1 << 16)?; // the tile again and again
+//! subject.load(&[&tile], 1 << 16)?; // the tile again and again
 //! let tensor = TensorSpec::new("kv", Dtype::Bf16, Scheme::W2x3, &[512, 64]);
 //! let spec = FrameSpec::new(vec![tensor], Flags::default());
 //! let measured = subject.measure(&spec, CodebookChoice::Auto, &Effort { runs: 5, ..Effort::default() })?;
@@ -39,22 +39,24 @@ pub const COMPARED_BYTES: u64 = 32 << 20;
 
 /// Something that can be measured.
 pub trait Subject {
-    /// Fills the input with `bytes` bytes: those of `tile`, again and again. Every later measurement takes the start of it.
+    /// Makes an input of each tile: `bytes` bytes, those of the tile again and again. Every later measurement takes the start of each, one for
+    /// each tensor of its frame.
     ///
     /// # Errors
     /// [`Error::BufferSize`] for an empty tile; no memory.
-    fn load(&mut self, tile: &[u8], bytes: u64) -> Result<()>;
+    fn load(&mut self, tiles: &[&[u8]], bytes: u64) -> Result<()>;
 
-    /// Says whether there is room for the input, its frame and what comes back.
+    /// Says whether there is room for the inputs, their frame and what comes back.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] when there is not; a description that no frame can hold.
     fn check_room(&self, spec: &FrameSpec) -> Result<()>;
 
-    /// Encodes and decodes the start of the input, as often as `effort` says, and a copy of it as well.
+    /// Encodes and decodes the start of the inputs, as often as `effort` says, and copies as many bytes as well. All tensors take the same choice
+    /// of a codebook.
     ///
     /// # Errors
-    /// A frame of other than one tensor, more bytes than are loaded, what the executor refuses; [`Error::Differs`] when other
+    /// A frame of more or fewer tensors than there are inputs, more bytes than are loaded, what the executor refuses; [`Error::Differs`] when other
     /// bytes come back, or when the frame is another one than it must be.
     fn measure(&mut self, spec: &FrameSpec, codebook: CodebookChoice, effort: &Effort) -> Result<Measured>;
 }
@@ -63,11 +65,11 @@ pub trait Subject {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Measured {
-    /// Bytes of the input.
+    /// Bytes of the inputs.
     pub raw_bytes: u64,
     /// Bytes of the frame.
     pub frame_bytes: u64,
-    /// Copying the input to other memory of the same kind.
+    /// Copying as many bytes to other memory of the same kind.
     pub copy: Times,
     /// Encoding it.
     pub encode: Times,
@@ -129,14 +131,45 @@ pub fn share_of_copy(raw_bytes: u64, frame_bytes: u64, seconds: f64, copy_second
     moved / (2.0 * raw_bytes as f64 / copy_seconds)
 }
 
-/// Bytes of the only tensor of a frame.
-fn one_tensor(spec: &FrameSpec) -> Result<u64> {
-    match &spec.tensors[..] {
-        [tensor] => tensor
-            .elements()?
-            .checked_mul(tensor.dtype.bytes() as u64)
-            .ok_or(Error::TooLarge { what: "the number of bytes", bits: 64 }),
-        tensors => Err(Error::Count { what: "inputs", expected: tensors.len(), got: 1 }),
+/// Where inputs, and what is decoded, start in the memory that holds them all: at multiples of this.
+const ALIGNMENT: u64 = 256;
+
+/// Bytes of the tensors of a frame, and where they start behind each other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Parts {
+    bytes: Vec<u64>,
+    starts: Vec<u64>,
+    /// Bytes of all, and those that they take with the gaps between them.
+    raw_bytes: u64,
+    room: u64,
+}
+
+impl Parts {
+    /// # Errors
+    /// [`Error::TooLarge`].
+    fn of(spec: &FrameSpec) -> Result<Parts> {
+        let too_large = || Error::TooLarge { what: "the number of bytes", bits: 64 };
+        let mut parts = Parts { bytes: Vec::new(), starts: Vec::new(), raw_bytes: 0, room: 0 };
+        for tensor in &spec.tensors {
+            let bytes = tensor.elements()?.checked_mul(tensor.dtype.bytes() as u64).ok_or_else(too_large)?;
+            parts.starts.push(parts.room);
+            parts.bytes.push(bytes);
+            parts.raw_bytes = parts.raw_bytes.checked_add(bytes).ok_or_else(too_large)?;
+            let room = bytes.checked_next_multiple_of(ALIGNMENT).ok_or_else(too_large)?;
+            parts.room = parts.room.checked_add(room).ok_or_else(too_large)?;
+        }
+        Ok(parts)
+    }
+
+    /// One input for each tensor, with as many bytes as it takes.
+    ///
+    /// # Errors
+    /// [`Error::Count`], [`Error::BufferSize`].
+    fn check(&self, inputs: usize, loaded: u64) -> Result<()> {
+        if self.bytes.len() != inputs {
+            return Err(Error::Count { what: "inputs", expected: self.bytes.len(), got: inputs });
+        }
+        self.bytes.iter().try_for_each(|&bytes| check_loaded(loaded, bytes))
     }
 }
 
@@ -176,8 +209,8 @@ fn check_frame(what: &str, frame: &[u8], expected: &[u8]) -> Result<()> {
 }
 
 /// An empty tile fills nothing.
-fn check_tile(tile: &[u8], bytes: u64) -> Result<()> {
-    if tile.is_empty() && bytes != 0 {
+fn check_tiles(tiles: &[&[u8]], bytes: u64) -> Result<()> {
+    if bytes != 0 && tiles.iter().any(|tile| tile.is_empty()) {
         let what = "the bytes to fill the input with".to_owned();
         return Err(Error::BufferSize { what, expected: 1, got: 0 });
     }
@@ -198,11 +231,16 @@ fn check_loaded(loaded: u64, bytes: u64) -> Result<()> {
 /// [`Error::HostMemory`].
 fn tiled(tile: &[u8], bytes: u64) -> Result<Vec<u8>> {
     let mut out = reserved(bytes)?;
-    let bytes = bytes as usize;
-    while out.len() < bytes {
-        out.extend_from_slice(&tile[..tile.len().min(bytes - out.len())]);
-    }
+    tile_to(&mut out, tile, bytes as usize);
     Ok(out)
+}
+
+/// Appends `bytes` bytes of the tile, again and again.
+fn tile_to(out: &mut Vec<u8>, tile: &[u8], bytes: usize) {
+    let end = out.len() + bytes;
+    while out.len() < end {
+        out.extend_from_slice(&tile[..tile.len().min(end - out.len())]);
+    }
 }
 
 /// An empty vector with room for `bytes` bytes, or an error where `vec!` would end the process.
@@ -257,8 +295,21 @@ mod tests {
     }
 
     #[test]
+    fn parts_lie_behind_each_other() {
+        use crate::{Dtype, Flags, Scheme, TensorSpec};
+        let tensor = |rows| TensorSpec::new("kv", Dtype::Bf16, Scheme::W2x3, &[rows, 64]);
+        let spec = FrameSpec::new(vec![tensor(3), tensor(2), tensor(0)], Flags::default());
+        let parts = Parts::of(&spec).unwrap();
+        assert_eq!((&parts.bytes[..], &parts.starts[..]), (&[384, 256, 0][..], &[0, 512, 768][..]));
+        assert_eq!((parts.raw_bytes, parts.room), (640, 768));
+        parts.check(3, 384).unwrap();
+        assert!(matches!(parts.check(2, 384), Err(Error::Count { expected: 3, got: 2, .. })));
+        assert!(matches!(parts.check(3, 383), Err(Error::BufferSize { expected: 384, got: 383, .. })));
+    }
+
+    #[test]
     fn what_cannot_be_measured() {
-        assert!(matches!(check_tile(&[], 1), Err(Error::BufferSize { .. })));
+        assert!(matches!(check_tiles(&[&[0], &[]], 1), Err(Error::BufferSize { .. })));
         assert!(matches!(check_loaded(10, 11), Err(Error::BufferSize { expected: 11, got: 10, .. })));
         assert!(matches!(reserved(u64::MAX), Err(Error::HostMemory { bytes: u64::MAX })));
     }

@@ -5,13 +5,16 @@
 
 use super::convert;
 use crate::commands::open;
+use crate::commands::report::Part;
 use crate::failure::{Failure, Result};
+use crate::output::shown;
+use crate::pipe::is_pipe;
 use clap::ValueEnum;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use splitzip_host::Dtype;
-use splitzip_host::file::{Contents, Mapped};
+use splitzip_host::file::{Contents, FileError, MAGIC, Mapped, Original};
 use splitzip_host::select::has_channels;
+use splitzip_host::{Dtype, Error};
 use std::ops::Range;
 use std::path::Path;
 
@@ -56,6 +59,7 @@ impl From<Data> for String {
 /// Exponents of one tensor.
 #[derive(Deserialize)]
 struct Exponents {
+    name: String,
     dtype: Dtype,
     shape: Vec<u64>,
     counts: Vec<(u8, u64)>,
@@ -63,6 +67,7 @@ struct Exponents {
 
 /// A tensor whose elements are floats.
 struct Tensor {
+    part: Part,
     dtype: Dtype,
     shape: Vec<u64>,
     bytes: Range<usize>,
@@ -81,34 +86,51 @@ enum Bytes {
 }
 
 impl Source {
-    /// The float tensors of a safetensors file.
+    /// The float tensors of a safetensors file, or the array of a `.npy` file.
     ///
     /// # Errors
     /// A file that is none, or that has no such tensors.
     pub fn open(path: &Path) -> Result<Source> {
         let file = open(path)?;
-        let contents = Contents::read(&file, file.len() as u64).map_err(Failure::at(path))?;
+        let bytes = file.len() as u64;
+        let read = Original::read(&file, bytes, None).map(|original| original.contents);
+        let read = read.or_else(|error| match error {
+            // Its hint is about elements without a header, which are nothing for `bench`.
+            Error::File(FileError::Safetensors { .. }) if !file.starts_with(&MAGIC) => {
+                Contents::read(&file, bytes)
+            }
+            error => Err(error),
+        });
+        let contents = read.map_err(Failure::at(path))?;
         let tensors: Vec<Tensor> = contents
             .tensors()
             .iter()
             .filter(|tensor| tensor.bytes != 0)
             .filter_map(|tensor| {
                 let bytes = tensor.at as usize..(tensor.at + tensor.bytes) as usize;
-                tensor.float().map(|dtype| Tensor { dtype, shape: tensor.shape.clone(), bytes })
+                tensor.float().map(|dtype| Tensor {
+                    part: Part::of(&tensor.name),
+                    dtype,
+                    shape: tensor.shape.clone(),
+                    bytes,
+                })
             })
             .collect();
         if tensors.is_empty() {
-            let (path, names) = (path.display(), float_names());
+            let (path, names) = (shown(path), float_names());
             return Err(Failure::Failed(format!(
                 "{path} has no tensors of {names}: there is nothing to measure"
             )));
         }
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let name = match is_pipe(path) {
+            true => shown(path),
+            false => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        };
         Ok(Source { name, tensors, bytes: Bytes::File(file) })
     }
 
-    /// Tensors with the exponents of the committed KV cache, each count exactly, in random order; signs and mantissas are random. Up to `bytes`
-    /// bytes, the same ones whenever it is called.
+    /// Tensors with the exponents of the committed KV cache, each count exactly, in random order; signs and mantissas are random. Keys and
+    /// values, and as many bytes as that, up to a limit; the same ones whenever it is called.
     ///
     /// # Errors
     /// None, as long as the embedded file is right.
@@ -131,8 +153,14 @@ impl Source {
                     let word = of.dtype.join(exponent, random.u16(..));
                     out.extend_from_slice(&word.to_le_bytes()[..of.dtype.bytes()]);
                 }
-                tensors.push(Tensor { dtype: of.dtype, shape: of.shape.clone(), bytes: start..out.len() });
-                if out.len() >= limit {
+                tensors.push(Tensor {
+                    part: Part::of(&of.name),
+                    dtype: of.dtype,
+                    shape: of.shape.clone(),
+                    bytes: start..out.len(),
+                });
+                // A layer has two: frames of keys and values need both.
+                if out.len() >= limit && tensors.len() > 1 {
                     break 'filled;
                 }
             }
@@ -200,20 +228,32 @@ impl Source {
         )
     }
 
-    /// The tile of some data, of at most `limit` bytes where the source is larger.
+    /// Why there is no frame of keys and values of one dtype.
+    pub fn why_no_keys(&self, dtype: Dtype) -> Option<String> {
+        let has = |part: Part| self.tensors(dtype).any(|tensor| tensor.part == part);
+        if !(has(Part::K) && has(Part::V)) {
+            return Some(format!(
+                "the tensors of {} are not keys and values by their names (as layers.0.k and layers.0.v are); use chunk or channel bases",
+                self.name
+            ));
+        }
+        self.channels(dtype).is_none().then(|| self.why_no_channels())
+    }
+
+    /// The tile of some data, of all tensors or those of one part, of at most `limit` bytes where the source is larger.
     ///
     /// # Errors
     /// As [`Source::check`].
-    pub fn tile(&self, data: &Data, dtype: Dtype, limit: u64) -> Result<Vec<u8>> {
+    pub fn tile(&self, data: &Data, dtype: Dtype, part: Option<Part>, limit: u64) -> Result<Vec<u8>> {
         self.check(dtype)?;
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let short = limit.min(GENERATED_BYTES);
         let mut random = fastrand::Rng::with_seed(2);
         Ok(match data.kind {
-            None => self.numbers(dtype, limit),
-            Some(Kind::Histogram) => Source::generated(short as u64)?.numbers(dtype, short),
+            None => self.numbers(dtype, part, limit),
+            Some(Kind::Histogram) => Source::generated(short as u64)?.numbers(dtype, part, short),
             Some(Kind::Random5) => {
-                let mut bytes = self.numbers(dtype, short);
+                let mut bytes = self.numbers(dtype, part, short);
                 for element in bytes.chunks_exact_mut(dtype.bytes()) {
                     if random.u8(..20) == 0 {
                         let (_, residual) = dtype.split(dtype.word(element, 0));
@@ -231,7 +271,7 @@ impl Source {
             }
             Some(Kind::Zeros) => vec![0; short.min(1 << 20)],
             Some(Kind::HalfZeros) => {
-                let mut bytes = self.numbers(dtype, short);
+                let mut bytes = self.numbers(dtype, part, short);
                 let halves = bytes.chunks_mut(HALF_CHUNK * dtype.bytes());
                 halves.step_by(2).for_each(|half| half.fill(0));
                 bytes
@@ -240,14 +280,14 @@ impl Source {
     }
 
     /// The elements, converted where there are none of this dtype. Whole chunks, unless there is less than one.
-    fn numbers(&self, dtype: Dtype, limit: usize) -> Vec<u8> {
+    fn numbers(&self, dtype: Dtype, part: Option<Part>, limit: usize) -> Vec<u8> {
         let source: &[u8] = match &self.bytes {
             Bytes::File(file) => file,
             Bytes::Generated(bytes) => bytes,
         };
         let mut taken = Vec::new();
         let mut bytes = 0;
-        for tensor in self.tensors(dtype) {
+        for tensor in self.tensors(dtype).filter(|tensor| part.is_none_or(|part| tensor.part == part)) {
             if bytes >= limit {
                 break;
             }
@@ -296,10 +336,27 @@ mod tests {
     }
 
     #[test]
+    fn parts_are_the_tensors_of_their_name() {
+        // Little, and yet keys and values.
+        for limit in [1, 1 << 20] {
+            let source = Source::generated(limit).unwrap();
+            assert_eq!(source.why_no_keys(Dtype::Bf16), None);
+            let Bytes::Generated(bytes) = &source.bytes else { panic!("a file") };
+            let tile = |part| source.tile(&source.data(), Dtype::Bf16, Some(part), limit).unwrap();
+            for part in [Part::K, Part::V] {
+                let of = source.tensors.iter().filter(|tensor| tensor.part == part);
+                let all: Vec<u8> = of.flat_map(|tensor| &bytes[tensor.bytes.clone()]).copied().collect();
+                let tile = tile(part);
+                assert!(!tile.is_empty() && tile == all[..all.len().min(limit as usize)], "{part:?}");
+            }
+        }
+    }
+
+    #[test]
     fn kinds_are_what_they_say() {
         let source = Source::generated(1 << 20).unwrap();
         for dtype in Dtype::floats() {
-            let tile = |kind| source.tile(&source.derived(kind), dtype, 1 << 18).unwrap();
+            let tile = |kind| source.tile(&source.derived(kind), dtype, None, 1 << 18).unwrap();
             let base = tile(Kind::Histogram);
             assert_eq!(base.len(), 1 << 18);
             let random = tile(Kind::Random5);

@@ -12,9 +12,10 @@ mod plan;
 mod table;
 
 pub use data::Kind;
-pub use plan::{CodebookKind, Placement, Size};
+pub use plan::{CodebookKind, Placement, RowBases, Size};
 
 use crate::arguments::Bench;
+use crate::commands::report::Part;
 use crate::device::{self, DeviceChoice};
 use crate::failure::{Failure, Result};
 use crate::output::{self, SCHEMA};
@@ -184,30 +185,41 @@ impl Work<'_> {
     fn measure(&mut self, target: Target, plan: Plan) -> Result {
         let Target { device, mut subject, .. } = target;
         let (is_cpu, threads) = (device.device == "cpu", device.threads);
-        // Rows of the same data follow each other: their bytes are made and loaded once, for the largest of them.
         for cases in plan.cases.chunk_by(|a, b| (&a.data, a.dtype) == (&b.data, b.dtype)) {
             let (data, dtype) = (&cases[0].data, cases[0].dtype);
-            let largest = cases.iter().map(|case| case.bytes).max().unwrap_or_default();
-            let tile = self.source.tile(data, dtype, largest)?;
-            subject.load(&tile, largest).map_err(failed)?;
-            let calibrated = calibrated(dtype, &tile)?;
-            for case in cases {
-                self.bar.at(self.done).map_err(failed)?;
-                let (bytes, scheme, bases) = (case.bytes, case.scheme, case.bases);
-                tracing::info!("measuring {bytes} B of {}, {dtype}, {scheme}, {bases} bases", data.name());
-                let codebook = match (case.codebook, calibrated) {
-                    (Some(CodebookKind::Calibrated), Some(codebook)) => CodebookChoice::Given(codebook),
-                    _ => CodebookChoice::Auto,
-                };
-                let measured = subject.measure(&case.spec, codebook, &self.effort).map_err(failed)?;
-                self.done += case.bytes;
-                self.rows.push(Row::new(&device, case, &measured));
+            for cases in cases.chunk_by(|a, b| a.bases.tensors().len() == b.bases.tensors().len()) {
+                self.measure_loaded(&device, &mut *subject, cases)?;
             }
             if self.peers && is_cpu {
-                self.measure_peers(&device, (data, dtype), cases, &tile, threads.unwrap_or(1))?;
+                self.measure_peers(&device, (data, dtype), cases, threads.unwrap_or(1))?;
             }
         }
         self.bar.at(self.done).map_err(failed)
+    }
+
+    /// Measures rows of the same data in as many tensors: their bytes are made and loaded once, for the largest of them.
+    fn measure_loaded(&mut self, device: &Device, subject: &mut dyn Subject, cases: &[Case]) -> Result {
+        let Case { data, dtype, bases, .. } = &cases[0];
+        let parts = bases.tensors();
+        let largest = cases.iter().map(|case| case.bytes).max().unwrap_or_default() / parts.len() as u64;
+        let tile = |(part, ..): &(Option<Part>, _, _)| self.source.tile(data, *dtype, *part, largest);
+        let tiles = parts.iter().map(tile).collect::<Result<Vec<_>>>()?;
+        let tiles: Vec<&[u8]> = tiles.iter().map(Vec::as_slice).collect();
+        subject.load(&tiles, largest).map_err(failed)?;
+        let calibrated = calibrated(*dtype, tiles[0])?;
+        for case in cases {
+            self.bar.at(self.done).map_err(failed)?;
+            let (bytes, scheme, bases) = (case.bytes, case.scheme, case.bases);
+            tracing::info!("measuring {bytes} B of {}, {dtype}, {scheme}, {bases} bases", data.name());
+            let codebook = match (case.codebook, calibrated) {
+                (Some(CodebookKind::Calibrated), Some(codebook)) => CodebookChoice::Given(codebook),
+                _ => CodebookChoice::Auto,
+            };
+            let measured = subject.measure(&case.spec, codebook, &self.effort).map_err(failed)?;
+            self.done += case.bytes;
+            self.rows.push(Row::new(device, case, &measured));
+        }
+        Ok(())
     }
 
     #[cfg(feature = "peers")]
@@ -216,14 +228,15 @@ impl Work<'_> {
         device: &Device,
         of: (&Data, Dtype),
         cases: &[Case],
-        tile: &[u8],
         threads: usize,
     ) -> Result {
+        let largest = cases.iter().map(|case| case.bytes).max().unwrap_or_default();
+        let tile = self.source.tile(of.0, of.1, None, largest)?;
         let sizes: Vec<u64> = plan::unique(&cases.iter().map(|case| case.bytes).collect::<Vec<_>>());
         for peer in peers::Peer::ALL {
             for &bytes in &sizes {
                 self.bar.at(self.done).map_err(failed)?;
-                let measured = peers::measure(peer, threads, of.1.bytes(), tile, bytes, &self.effort)?;
+                let measured = peers::measure(peer, threads, of.1.bytes(), &tile, bytes, &self.effort)?;
                 self.rows.push(Row::peer(device, of, peer.name(), &measured));
             }
         }
@@ -231,7 +244,7 @@ impl Work<'_> {
     }
 
     #[cfg(not(feature = "peers"))]
-    fn measure_peers(&mut self, _: &Device, _: (&Data, Dtype), _: &[Case], _: &[u8], _: usize) -> Result {
+    fn measure_peers(&mut self, _: &Device, _: (&Data, Dtype), _: &[Case], _: usize) -> Result {
         Ok(())
     }
 }

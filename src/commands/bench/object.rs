@@ -4,11 +4,11 @@
 
 use super::data::Data;
 use super::machine::{Device, Machine};
-use super::plan::{Case, CodebookKind, Placement};
+use super::plan::{Case, CodebookKind, Placement, RowBases};
 use crate::failure::{Failure, Result};
 use serde::Serialize;
 use splitzip_host::measure::{GRAPH_CALLS, Measured, Times};
-use splitzip_host::{Bases, Dtype, Scheme};
+use splitzip_host::{Dtype, Scheme};
 
 pub struct Object {
     pub schema: u32,
@@ -65,8 +65,8 @@ pub struct Row {
     /// `splitzip`, or the name of a peer, which has none of the next four.
     pub codec: &'static str,
     pub scheme: Option<Scheme>,
-    /// Of schemes with a window.
-    pub bases: Option<Bases>,
+    /// Of schemes with a window: `chunk`, `channel`, or `keys`.
+    pub bases: Option<RowBases>,
     /// Of schemes with a codebook.
     pub codebook: Option<CodebookKind>,
     pub placement: Option<Placement>,

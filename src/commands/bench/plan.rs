@@ -2,10 +2,12 @@
 
 use super::data::{Data, Kind, Source};
 use crate::arguments::Bench;
+use crate::commands::report::Part;
 use crate::failure::{Failure, Result};
 use clap::ValueEnum;
 use serde::Serialize;
 use splitzip_host::{Bases, Dtype, Flags, FrameSpec, Scheme, TensorSpec};
+use std::fmt;
 use std::str::FromStr;
 
 /// The sizes of a GPU: where launches count, where its cache does, and where only its memory does.
@@ -62,13 +64,68 @@ pub enum CodebookKind {
     Calibrated,
 }
 
+/// Whose mean places the window of a scheme that has one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(into = "&'static str")]
+pub enum RowBases {
+    /// The same in all tensors.
+    All(Bases),
+    /// A frame of two tensors, half of the bytes each: keys with channel bases, values with chunk bases.
+    Keys,
+}
+
+impl RowBases {
+    /// What is measured unless one says which.
+    const DEFAULT: [RowBases; 2] = [RowBases::All(Bases::Chunk), RowBases::All(Bases::Channel)];
+
+    /// The tensors of a frame: which part of the data, its name, its bases.
+    pub fn tensors(self) -> Vec<(Option<Part>, &'static str, Bases)> {
+        match self {
+            RowBases::All(bases) => vec![(None, "kv", bases)],
+            RowBases::Keys => {
+                vec![(Some(Part::K), "k", Bases::Channel), (Some(Part::V), "v", Bases::Chunk)]
+            }
+        }
+    }
+}
+
+impl From<RowBases> for &'static str {
+    fn from(bases: RowBases) -> &'static str {
+        match bases {
+            RowBases::All(bases) => bases.name(),
+            RowBases::Keys => "keys",
+        }
+    }
+}
+
+impl fmt::Display for RowBases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad((*self).into())
+    }
+}
+
+impl FromStr for RowBases {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<RowBases, String> {
+        let all = [RowBases::All(Bases::Chunk), RowBases::All(Bases::Channel), RowBases::Keys];
+        let found = all.into_iter().find(|&bases| <&str>::from(bases) == text);
+        found.ok_or_else(|| {
+            format!(
+                "there are no bases {text:?} to measure; it must be one of {}",
+                all.map(<&str>::from).join(", ")
+            )
+        })
+    }
+}
+
 /// One row to measure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Case {
     pub data: Data,
     pub dtype: Dtype,
     pub scheme: Scheme,
-    pub bases: Bases,
+    pub bases: RowBases,
     /// Of schemes that have one.
     pub codebook: Option<CodebookKind>,
     pub placement: Placement,
@@ -90,7 +147,7 @@ struct Product<'a> {
     schemes: &'a [Scheme],
     /// Whether they were typed: then what they cannot have is refused, not left out.
     asked: bool,
-    bases: &'a [Bases],
+    bases: &'a [RowBases],
     placements: &'a [Placement],
     codebooks: &'a [CodebookKind],
     sizes: &'a [u64],
@@ -122,7 +179,7 @@ impl Plan {
                 dtypes: &or(&arguments.dtypes, &source.dtypes()),
                 schemes: &or(&arguments.schemes, &all),
                 asked: !arguments.schemes.is_empty(),
-                bases: &or(&arguments.bases, &Bases::ALL),
+                bases: &or(&arguments.bases, &RowBases::DEFAULT),
                 placements: &unique(&arguments.placement),
                 codebooks: &unique(&arguments.codebook),
                 sizes: &or(&sizes, default_sizes),
@@ -144,21 +201,32 @@ impl Plan {
             dtypes: first,
             schemes,
             asked: false,
-            bases: &Bases::ALL,
+            bases: &RowBases::DEFAULT,
             placements: &both,
             codebooks: &[CodebookKind::Calibrated],
             sizes,
         };
         self.add(source, &whole)?;
+        let ends: Vec<u64> = unique(&small.into_iter().chain(largest).collect::<Vec<_>>());
+        let windows: Vec<Scheme> = schemes.iter().copied().filter(|of| of.has_window()).collect();
+        // What a cache really has. Files without keys and values have no such rows.
+        for &dtype in first {
+            match source.why_no_keys(dtype) {
+                Some(reason) => self.note(reason),
+                None => {
+                    let keys = Product { schemes: &windows, bases: &[RowBases::Keys], sizes: &ends, ..whole };
+                    self.add(source, &keys)?;
+                }
+            }
+        }
         let with_codebook: Vec<Scheme> = schemes.iter().copied().filter(|of| of.has_codebook()).collect();
-        let auto_sizes: Vec<u64> = small.into_iter().chain(largest).collect();
         self.add(
             source,
             &Product {
                 schemes: &with_codebook,
                 placements: &both[..1],
                 codebooks: &[CodebookKind::Auto],
-                sizes: &unique(&auto_sizes),
+                sizes: &ends,
                 ..whole
             },
         )?;
@@ -167,7 +235,7 @@ impl Plan {
             source,
             &Product {
                 data: &kinds.map(|kind| source.derived(kind)),
-                bases: &[Bases::Chunk],
+                bases: &RowBases::DEFAULT[..1],
                 placements: &both[..1],
                 sizes: &largest,
                 ..whole
@@ -216,29 +284,31 @@ impl Plan {
         source: &Source,
         product: &Product<'_>,
         dtype: Dtype,
-    ) -> Result<Vec<(Scheme, Bases)>> {
-        let channels = source.channels(dtype);
+    ) -> Result<Vec<(Scheme, RowBases)>> {
         let mut members = Vec::new();
         for &scheme in product.schemes {
             if let Err(error) = scheme.check(dtype) {
                 self.refuse_or_note(product.asked, error.to_string())?;
                 continue;
             }
-            let has = |bases: Bases| bases == Bases::Chunk || scheme.has_window() && channels.is_some();
-            let found: Vec<Bases> = product.bases.iter().copied().filter(|&bases| has(bases)).collect();
-            if found.is_empty() {
-                // Only channel bases were asked for.
-                let tensor = TensorSpec::new("kv", dtype, scheme, &[8, 8]).with_bases(Bases::Channel);
-                let reason = match tensor.check() {
-                    Err(error) => error.to_string(),
-                    Ok(()) => source.why_no_channels(),
-                };
-                self.refuse_or_note(product.asked, reason)?;
-            } else if scheme.has_window() && found.len() < product.bases.len() {
-                self.note(source.why_no_channels());
+            let mut reasons = Vec::new();
+            let before = members.len();
+            for &bases in product.bases {
+                match why_not(source, dtype, scheme, bases) {
+                    Some(reason) => reasons.push(reason),
+                    None => members.push((scheme, bases)),
+                }
             }
-            members.extend(found.into_iter().map(|bases| (scheme, bases)));
+            // That schemes without a window have chunk bases only is worth a word only if those were not asked for.
+            if members.len() == before {
+                reasons.truncate(1);
+                reasons.into_iter().try_for_each(|reason| self.refuse_or_note(product.asked, reason))?;
+            } else if scheme.has_window() {
+                reasons.into_iter().for_each(|reason| self.note(reason));
+            }
         }
+        // Frames of keys and values have inputs of their own, which are loaded once.
+        members.sort_by_key(|&(_, bases)| bases == RowBases::Keys);
         if members.is_empty() {
             let notes = self.notes.join("; ");
             return Err(Failure::Usage(format!("nothing is left to measure for {dtype}: {notes}")));
@@ -262,22 +332,41 @@ impl Plan {
     }
 }
 
+/// Why tensors of the source cannot have these bases.
+fn why_not(source: &Source, dtype: Dtype, scheme: Scheme, bases: RowBases) -> Option<String> {
+    if bases == RowBases::All(Bases::Chunk) {
+        return None;
+    }
+    let tensor = TensorSpec::new("kv", dtype, scheme, &[8, 8]).with_bases(Bases::Channel);
+    match (tensor.check(), bases) {
+        (Err(error), _) => Some(error.to_string()),
+        (Ok(()), RowBases::Keys) => source.why_no_keys(dtype),
+        (Ok(()), _) => source.channels(dtype).is_none().then(|| source.why_no_channels()),
+    }
+}
+
 impl Case {
     /// The same case with whole rows of so many channels.
     fn shaped(self, channels: Option<u64>) -> Result<Case> {
         let element = self.dtype.bytes() as u64;
         let row = channels.unwrap_or(1) * element;
-        let rows = self.bytes / row;
+        let tensors = self.bases.tensors();
+        let rows = self.bytes / row / tensors.len() as u64;
         if rows == 0 {
             let (size, dtype) = (self.bytes, self.dtype);
+            let tensors = if tensors.len() == 1 { "the tensors" } else { "each of the two tensors" };
             return Err(Failure::Usage(format!(
-                "--sizes has {size} B, less than one row of the tensors, which takes {row} B in {dtype}; use a larger size"
+                "--sizes has {size} B, less than one row of {tensors}, which takes {row} B in {dtype}; use a larger size"
             )));
         }
         let shape = channels.map_or(vec![rows], |channels| vec![rows, channels]);
-        let tensor = TensorSpec::new("kv", self.dtype, self.scheme, &shape).with_bases(self.bases);
+        let tensor = |&(_, name, bases): &(_, &str, Bases)| {
+            TensorSpec::new(name, self.dtype, self.scheme, &shape).with_bases(bases)
+        };
+        let bytes = rows * row * tensors.len() as u64;
+        let tensors = tensors.iter().map(tensor).collect();
         let flags = Flags { arrival: self.placement == Placement::Arrival, ..Flags::default() };
-        Ok(Case { bytes: rows * row, spec: FrameSpec::new(vec![tensor], flags), ..self })
+        Ok(Case { bytes, spec: FrameSpec::new(tensors, flags), ..self })
     }
 }
 

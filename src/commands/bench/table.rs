@@ -1,6 +1,7 @@
 //! What was measured, for people. What is the same in all rows is said once, above the table.
 
 use super::object::{Measure, Object, Row};
+use super::plan::RowBases;
 use crate::output::binary;
 use crate::table::Table;
 
@@ -106,6 +107,9 @@ fn told(object: &Object, write: fn(&Table) -> String) -> String {
     out += "GB/s: raw bytes, median and quartiles. share: bytes moved by a codec (raw and coded) over those of a copy (read and written), beside it.\n";
     if on_device {
         out += "graph us: of one call in a captured graph. call us: of the host, for one call on an idle stream.\n";
+    }
+    if rows.iter().any(|row| row.bases == Some(RowBases::Keys)) {
+        out += "keys: one frame of K with channel bases and V with chunk bases, half of the bytes each.\n";
     }
     let compared = rows.iter().filter(|row| row.same_frame_as.is_some()).count();
     out += &format!(
