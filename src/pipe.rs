@@ -5,7 +5,7 @@ use crate::progress::interrupted;
 use splitzip_host::file::{FileError, Target};
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Whether a path stands for stdin or stdout.
 pub fn is_pipe(path: &Path) -> bool {
@@ -106,6 +106,18 @@ impl Sink {
         }
     }
 
+    /// Writes all of a small result.
+    ///
+    /// # Errors
+    /// Whoever read stdout has gone; what the system says.
+    pub fn write(&mut self, bytes: &[u8], path: &Path) -> Result {
+        let written = self.writer().write_all(bytes);
+        match self {
+            Sink::File(_) => written.map_err(|error| Failure::between(path, path)(error.into())),
+            Sink::Stdout(_) => written.map_err(Failure::stdout),
+        }
+    }
+
     /// Where a file is until it is committed.
     pub fn temporary(&self) -> Option<&Path> {
         match self {
@@ -124,6 +136,15 @@ impl Sink {
             Sink::Stdout(_) => Ok(()),
         }
     }
+}
+
+/// Refuses two inputs from one stdin: the second would be empty.
+pub fn refuse_twice<'p>(inputs: impl IntoIterator<Item = &'p PathBuf>) -> Result {
+    if inputs.into_iter().filter(|input| is_pipe(input)).count() > 1 {
+        let reason = "- stands for stdin, which can only be read once; name a file for the other";
+        return Err(Failure::Usage(reason.to_owned()));
+    }
+    Ok(())
 }
 
 /// Refuses two things on one stdout.

@@ -112,22 +112,51 @@ fn inputs_that_cannot_be_read() {
 #[test]
 fn permission_is_denied() {
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
     let place = Place::new();
-    let input = place.file("in", &safetensors("{}", b""));
-    let directory = place.path("closed");
-    fs::create_dir(&directory).expect("a directory");
-    fs::set_permissions(&input, fs::Permissions::from_mode(0o000)).expect("permissions");
-    fs::set_permissions(&directory, fs::Permissions::from_mode(0o555)).expect("permissions");
-    if fs::read(&input).is_ok() {
-        eprintln!("SKIPPED permission_is_denied: this user (root?) may read and write everything");
-        return;
+    let mode = |path: &Path, mode: u32| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
+    };
+    let (secret, original) = (place.file("secret", b"x"), place.path("kv.safetensors"));
+    fs::copy(fixture(), &original).expect("copy");
+    run([&"compress", &original, &"--device", &"cpu"]).succeeds();
+    let (coded, closed) = (place.path("kv.safetensors.spz"), place.path("closed"));
+    fs::create_dir(&closed).expect("a directory");
+    [(place.path(""), 0o755), (closed.clone(), 0o555), (secret.clone(), 0o000)]
+        .iter()
+        .for_each(|(path, bits)| mode(path, *bits));
+    // Root may do everything: then it is somebody else who calls, with a program that everybody can reach.
+    let program = fs::read(&secret).is_ok().then(|| {
+        let program = place.path("splitzip");
+        fs::copy(env!("CARGO_BIN_EXE_splitzip"), &program).expect("copy");
+        program
+    });
+    let call = |arguments: &[&dyn AsRef<std::ffi::OsStr>]| -> common::Run {
+        let mut command = match &program {
+            None => command(),
+            Some(program) => {
+                let mut command = Command::new(program);
+                command.uid(65534).gid(65534).env_remove("RUST_LOG");
+                command
+            }
+        };
+        let output = command.args(arguments.iter().map(|of| of.as_ref())).output();
+        output.expect("the program starts").into()
+    };
+    call(&[&"compress", &secret, &"-o", &place.path("out")])
+        .fails(1, &["cannot open", "secret: Permission denied"]);
+    call(&[&"verify", &coded, &"--against", &secret]).fails(1, &["cannot open", "secret: Permission denied"]);
+    let out = closed.join("out");
+    for (name, input) in
+        [("compress", &original), ("decompress", &coded), ("calibrate", &original), ("report", &original)]
+    {
+        let said = call(&[&name, input, &"-o", &out, &"--device", &"cpu"]);
+        // And not the name of a temporary.
+        let said = said.fails(1, &["cannot create", "closed/out: Permission denied (os error 13)\n"]);
+        assert!(!said.stderr.contains(".out."), "{}", said.stderr);
     }
-    run([&"compress", &input, &"-o", &place.path("out")])
-        .fails(1, &["cannot open", "in", "Permission denied"]);
-    run([&"compress", &fixture(), &"-o", &directory.join("out")])
-        .fails(1, &["cannot create", "closed/out", "Permission denied"]);
-    assert_eq!(place.names(), ["closed", "in"]);
-    assert_eq!(fs::read_dir(&directory).expect("the directory").count(), 0);
+    assert_eq!(fs::read_dir(&closed).expect("the directory").count(), 0);
 }
 
 #[test]
@@ -144,6 +173,10 @@ fn targets_that_cannot_be_written() {
     compress(&place.path("no/such/out"), &[])
         .fails(1, &["the directory", "no/such does not exist", "create it"]);
     compress(&there.join("out"), &[]).fails(1, &["cannot create", "Not a directory"]);
+    // A slash at the end says that it is a directory, whether there is one or not.
+    for (name, more) in [("new/", &[][..]), ("there/", &[]), ("there/", &["--force"])] {
+        compress(&place.path(name), more).fails(1, &["is the name of a directory, not a regular file"]);
+    }
     #[cfg(unix)]
     compress(Path::new("/dev/null"), &["--force"]).fails(1, &["/dev/null is a device"]);
     assert_eq!(fs::read(&there).expect("the target"), b"what was there");

@@ -210,6 +210,60 @@ fn stdin_and_stdout() {
     assert_eq!(place.names(), ["back", "book", "kv.spz"]);
 }
 
+/// `-` is stdin and stdout for every command, and stdin is read once.
+#[test]
+fn dashes_of_every_command() {
+    let place = Place::new();
+    let kv = safetensors_of(&[("layers.0.k", "BF16", &[128, 64], bf16(8192, 1))]);
+    let packed = round_trip(&kv, &[]);
+    let input = place.file("kv", &kv);
+    let to_stdout = |arguments: [&dyn AsRef<std::ffi::OsStr>; 4], bytes: &[u8]| {
+        let mut command = command();
+        command.args(arguments.iter().map(|of| of.as_ref())).current_dir(place.path(""));
+        let stdin = fs::File::open(place.file("stdin", bytes)).expect("open");
+        let said = command.stdin(stdin).output().expect("the program starts");
+        assert_eq!((said.status.code(), String::from_utf8_lossy(&said.stderr).as_ref()), (Some(0), ""));
+        fs::remove_file(place.path("stdin")).expect("remove");
+        said.stdout
+    };
+    let book = place.path("book");
+    run([&"calibrate", &input, &"-o", &book]).succeeds();
+    assert!(to_stdout([&"calibrate", &"-", &"-o", &"-"], &kv) == fs::read(&book).expect("the codebooks"));
+    let page = to_stdout([&"report", &"-", &"-o", &"-"], &kv);
+    assert!(page.starts_with(b"<!DOCTYPE html>") && page.ends_with(b"</html>"), "no page");
+    assert_eq!(place.names(), ["book", "kv"]);
+
+    let refuse = |arguments: &[&str], bytes: &[u8], words: &[&str]| {
+        let mut command = command();
+        command.args(arguments).current_dir(place.path(""));
+        let stdin = fs::File::open(place.file("stdin", bytes)).expect("open");
+        let said = command.stdin(stdin).output().expect("the program starts");
+        common::Run::from(said).fails(2, words);
+    };
+    let twice: [&[&str]; 7] = [
+        &["compress", "-", "-"],
+        &["compress", "-", "-o", "x", "--codebook", "-"],
+        &["verify", "-", "-"],
+        &["verify", "-", "--against", "-"],
+        &["calibrate", "-", "-", "-o", "x"],
+        &["report", "-", "kv", "-", "-o", "x"],
+        &["decompress", "-", "-"],
+    ];
+    for arguments in twice {
+        refuse(arguments, &packed, &["- stands for stdin, which can only be"]);
+    }
+    for name in ["calibrate", "report"] {
+        refuse(&[name, "kv", "-o", "-", "--json"], b"", &["cannot both go to stdout"]);
+    }
+    fs::create_dir(place.path("model")).expect("a directory");
+    fs::write(place.path("model/a.safetensors"), &kv).expect("write");
+    run([&"compress", &place.path("model")]).succeeds();
+    for (name, directory) in [("compress", "model"), ("decompress", "model.spz")] {
+        refuse(&[name, directory, "-o", "-"], b"", &["a directory cannot go to stdout"]);
+    }
+    assert_eq!(place.names(), ["book", "kv", "model", "model.spz", "stdin"]);
+}
+
 #[test]
 fn names_in_capitals() {
     let place = Place::new();
@@ -331,6 +385,11 @@ fn directories_that_cannot_be_compressed() {
         std::os::unix::fs::symlink(&model, model.join("loop")).expect("a link");
         refuses(&["loop is a link to a directory"]);
         fs::remove_file(model.join("loop")).expect("remove");
+    }
+    // The next run would find it among the files of the model.
+    for output in [model.join("inside"), model.join("./x/../inside")] {
+        run([&"compress", &model, &"-o", &output]).fails(1, &["lies inside of"]);
+        fs::create_dir(model.join("x")).or_else(|_| fs::remove_dir(model.join("x"))).expect("a directory");
     }
     // Nothing is ever replaced or filled up.
     fs::create_dir(place.path("model.spz")).expect("a directory");

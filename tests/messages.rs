@@ -33,7 +33,7 @@ fn say(place: &Place, out: &mut String, line: &str) {
         line.split_whitespace().map(|word| word.replace("ESC", "\u{1b}[31m")).collect();
     let mut command = command();
     command.args(&arguments).current_dir(place.path(""));
-    let coding = !["devices", "completions", "man"].contains(&arguments[0].as_str());
+    let coding = !["devices", "completions", "man", "plan", "help"].contains(&arguments[0].as_str());
     if coding && !line.contains("--device") {
         command.args(["--device", "reference"]);
     }
@@ -61,6 +61,10 @@ fn what_is_said_of_success() {
         "verify kv.safetensors.spz plain.bin.spz",
         "calibrate kv.safetensors -o book",
         "compress kv.safetensors --codebook book --scheme w4 --force",
+        "calibrate kv.safetensors -o -",
+        "decompress kv.safetensors.spz --tensors ids --tensors layers.0.* -o part",
+        "report kv.safetensors -o report.html",
+        "plan kv.safetensors --link 100g",
     ] {
         say(&place, &mut out, line);
     }
@@ -85,6 +89,7 @@ fn what_is_said_of_failure() {
         "compress kv.safetensors -o no/such",
         "compress kv.safetensors -o empty",
         "compress kv.safetensors -o /dev/null --force",
+        "compress kv.safetensors -o new/",
         "compress kv.safetensors --scheme w9",
         "compress pool.safetensors --scheme w4",
         "compress kv.safetensors --codebook kv.safetensors --scheme w4",
@@ -94,12 +99,18 @@ fn what_is_said_of_failure() {
         "compress kv.safetensors empty",
         "compress empty",
         "compress - kv.safetensors",
+        "compress - -",
+        "compress kv.safetensors kv.safetensors",
         "compress -",
         "compress kv.safetensors -o - --json",
         "decompress text.spz",
         "decompress kv.safetensors",
         "decompress kv.safetensors -o x",
         "decompress empty",
+        "decompress .spz",
+        "decompress text.spz --tensors a[ -o x",
+        "decompress text.spz --tokens 5..2 -o x",
+        "decompress text.spz --tensors *",
         "verify text.spz",
         "verify text.spz kv.safetensors",
         "verify text.spz kv.safetensors --against out",
@@ -109,6 +120,20 @@ fn what_is_said_of_failure() {
         "calibrate kv.safetensors",
         "bench --schemes w9",
         "bench --data plain.bin",
+        "bench --data empty",
+        "bench --threads 0",
+        "bench --sizes NaN",
+        "bench --bases row",
+        "devices x",
+        "report missing -o x",
+        "report kv.safetensors -o kv.safetensors --force",
+        "report kv.safetensors -o - --json",
+        "plan",
+        "plan empty",
+        "plan kv.safetensors --link NaN",
+        "plan kv.safetensors --rates text.spz",
+        "plan kv.safetensors --encode-on tpu",
+        "help squeeze",
         "man squeeze",
         "completions tcsh",
     ] {
@@ -119,6 +144,44 @@ fn what_is_said_of_failure() {
     let names =
         ["cut.safetensors", "empty", "escape\u{1b}[31m", "kv.safetensors", "model.pt", "out", "plain.bin"];
     assert_eq!(place.names(), [&names[..], &["pool.safetensors", "text.spz"]].concat());
+}
+
+/// The help of the program and of every command, as `-h` and as `--help` say it.
+#[test]
+fn what_the_help_says() {
+    let (place, mut out) = (place(), String::new());
+    let commands = [
+        "compress",
+        "decompress",
+        "verify",
+        "inspect",
+        "calibrate",
+        "devices",
+        "bench",
+        "plan",
+        "report",
+        "completions",
+        "man",
+    ];
+    for line in std::iter::once("help".to_owned()).chain(commands.map(|name| format!("help {name}"))) {
+        say(&place, &mut out, &line);
+        let said = |arguments: &[&str]| {
+            let output = command().args(arguments).output().expect("the program starts");
+            untimed(&common::Run::from(output).succeeds().stdout)
+        };
+        let name = line.strip_prefix("help ");
+        let long: Vec<&str> = name.into_iter().chain(["--help"]).collect();
+        assert!(
+            out.ends_with(&format!("$ splitzip {line}\n{}\n", said(&long))),
+            "{line} says something else"
+        );
+    }
+    // All commands that there are.
+    let listed =
+        out.split_once("Commands:\n").and_then(|(_, rest)| rest.split_once("\n\n")).expect("the commands").0;
+    let names: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, [&commands[..], &["help"]].concat());
+    insta::assert_snapshot!("help", out);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Place, bf16, fixture, noise, run, safetensors_of};
+use common::{Place, bf16, command, fixture, noise, pipe, run, safetensors_of};
 use std::fs;
 
 /// The bytes of a tensor of a safetensors file, and its shape.
@@ -89,6 +89,30 @@ fn the_last_tokens_along_another_dimension() {
         assert_eq!(shape, [(to - from) as u64, 8, 32]);
         assert!(got == bytes[from * 512..to * 512], "{tokens}");
     }
+}
+
+#[test]
+fn a_part_goes_to_stdout() {
+    let place = Place::new();
+    let (packed, part) = (place.path("kv.spz"), place.path("part"));
+    run([&"compress", &fixture(), &"-o", &packed, &"--device", &"cpu"]).succeeds();
+    run([&"decompress", &packed, &"-o", &part, &"--tensors", &"layers.3.*", &"--tokens", &"5..17"])
+        .succeeds();
+    let piped = |input: &str, bytes: &[u8]| {
+        let more: [&dyn AsRef<std::ffi::OsStr>; 8] =
+            [&"decompress", &input, &"-o", &"-", &"--tensors", &"layers.3.*", &"--tokens", &"5..17"];
+        pipe(more, bytes).succeeds()
+    };
+    let expected = fs::read(&part).expect("the part");
+    assert!(piped(packed.to_str().expect("a name"), b"") == expected, "another part");
+    assert!(piped("-", &fs::read(&packed).expect("the file")) == expected, "another part");
+    let json = command()
+        .args(["decompress", "kv.spz", "-o", "-", "--tensors", "*", "--json"])
+        .current_dir(place.path(""))
+        .output()
+        .expect("the program starts");
+    common::Run::from(json).fails(2, &["cannot both go to stdout"]);
+    assert_eq!(place.names(), ["kv.spz", "part"]);
 }
 
 #[test]

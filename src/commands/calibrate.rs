@@ -5,21 +5,23 @@ use crate::arguments::Calibrate;
 use crate::device;
 use crate::failure::{Failure, Result};
 use crate::output::{self, SCHEMA, percent, shown};
+use crate::pipe::{Sink, is_pipe, refuse_json, refuse_twice};
 use crate::progress::{Bar, catch_interrupts};
 use crate::table::Table;
 use serde::Serialize;
-use splitzip_host::file::{self, Calibration, Mapped, Target};
-use std::io::Write;
+use splitzip_host::file::{self, Calibration, Mapped};
 
 pub fn run(arguments: &Calibrate) -> Result {
+    let output = &*arguments.output;
+    refuse_json(output, arguments.json.json)?;
+    refuse_twice(&arguments.inputs)?;
     let inputs = arguments.inputs.iter().map(|path| open(path)).collect::<Result<Vec<Mapped>>>()?;
     for input in &arguments.inputs {
-        refuse_same(input, &arguments.output)?;
+        refuse_same(input, output)?;
     }
     let executor = device::choose(arguments.work.device, arguments.work.threads, |_| true)?;
     catch_interrupts();
-    let mut target =
-        Target::create(&arguments.output, arguments.target.force).map_err(Failure::at(&arguments.output))?;
+    let mut sink = Sink::create(output, arguments.target.force)?;
 
     let mut calibration = Calibration::default();
     let mut bar = Bar::new("calibrate", inputs.iter().map(|input| input.len() as u64).sum());
@@ -34,10 +36,12 @@ pub fn run(arguments: &Calibrate) -> Result {
         let reason = "no tensor of these files has a dtype with codebooks (BF16, F16, F8_E5M2): there is nothing to calibrate";
         return Err(Failure::Failed(reason.to_owned()));
     }
-    let codebooks = calibration.codebooks().map_err(Failure::at(&arguments.output))?;
-    let written = target.file().write_all(codebooks.to_json().as_bytes());
-    written.map_err(|error| Failure::between(&arguments.output, &arguments.output)(error.into()))?;
-    target.commit().map_err(Failure::at(&arguments.output))?;
+    let codebooks = calibration.codebooks().map_err(Failure::at(output))?;
+    sink.write(codebooks.to_json().as_bytes(), output)?;
+    sink.commit(output)?;
+    if is_pipe(output) {
+        return Ok(());
+    }
 
     if arguments.json.json {
         let tensors = calibration.tensors().map(|(name, exponents)| TensorObject {
@@ -63,7 +67,7 @@ pub fn run(arguments: &Calibrate) -> Result {
         let cells = [name.to_owned(), exponents.dtype().to_string(), elements, entropy];
         table.row(cells.into_iter().chain(coverage));
     }
-    output::text(&format!("{}\nwritten  {}\n", table.text(), shown(&arguments.output)))
+    output::text(&format!("{}\nwritten  {}\n", table.text(), shown(output)))
 }
 
 #[derive(Serialize)]

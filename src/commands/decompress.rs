@@ -41,6 +41,10 @@ fn without_extension(input: &Path) -> Result<PathBuf> {
     if is_compressed(input) {
         return Ok(input.with_extension(""));
     }
+    if input.file_name().is_some_and(|name| name.eq_ignore_ascii_case(".spz")) {
+        let reason = format!("{} has no name without .spz: say with -o where to write", shown(input));
+        return Err(Failure::Usage(reason));
+    }
     Err(Failure::Usage(format!("{} does not end in .spz: say with -o where to write", shown(input))))
 }
 
@@ -117,7 +121,7 @@ impl Work<'_> {
         let tree = Tree::read(input)?;
         tree.check_compressed(input)?;
         let output = match &self.arguments.output {
-            Some(output) => output.clone(),
+            Some(output) => several::directory_target(input, output)?,
             None => without_extension(&several::plain(input)?)?,
         };
         catch_interrupts();

@@ -17,7 +17,7 @@ pub fn page(arguments: &Man) -> Result {
     let command = match &arguments.command {
         None => command,
         Some(name) => {
-            let found = command.find_subcommand(name).cloned();
+            let found = command.find_subcommand(name).filter(|found| found.get_name() != "help").cloned();
             let names: Vec<&str> = command
                 .get_subcommands()
                 .map(clap::Command::get_name)

@@ -4,10 +4,11 @@ use super::{open, refuse_same};
 use crate::arguments::Decompress;
 use crate::device;
 use crate::failure::{Failure, Result};
-use crate::output::{self, SCHEMA, Speed, size};
+use crate::output::{self, SCHEMA, Speed, shown, size};
+use crate::pipe::{Sink, is_pipe, refuse_json};
 use crate::progress::{Bar, catch_interrupts};
 use serde::Serialize;
-use splitzip_host::file::{self, Part, PartTensor, Reader, Target};
+use splitzip_host::file::{self, Part, PartTensor, Reader};
 use std::io::BufWriter;
 use std::time::Instant;
 
@@ -20,26 +21,30 @@ pub fn run(arguments: &Decompress) -> Result {
         let reason = "--tensors and --tokens take a part of one file; name one .spz file";
         return Err(Failure::Usage(reason.to_owned()));
     };
+    refuse_json(output, arguments.json.json)?;
     let input = open(path)?;
     refuse_same(path, output)?;
     let mut reader = Reader::from_bytes(&input).map_err(Failure::at(path))?;
     let executor = device::choose(arguments.work.device, arguments.work.threads, |_| true)?;
 
     catch_interrupts();
-    let mut target = Target::create(output, arguments.target.force).map_err(Failure::at(output))?;
+    let mut sink = Sink::create(output, arguments.target.force)?;
     let started = Instant::now();
     let mut bar = Bar::new("decompress", reader.header().raw_bytes);
     let patterns = &arguments.part.tensors;
     let keep =
         |tensor: &file::Tensor| patterns.is_empty() || patterns.iter().any(|of| of.matches(&tensor.name));
     let part = Part { keep: &keep, tokens: arguments.part.tokens, token_axis: arguments.part.token_axis };
-    let writer = BufWriter::new(target.file());
+    let writer = BufWriter::new(sink.writer());
     let report = file::decompress_part(&*executor, &mut reader, &part, writer, &mut |done| bar.at(done))
         .map_err(Failure::between(path, output))?;
     drop(bar);
     let speed = Speed::new(report.raw_bytes, started.elapsed());
     input.check_unchanged().map_err(Failure::at(path))?;
-    target.commit().map_err(Failure::at(output))?;
+    sink.commit(output)?;
+    if is_pipe(output) {
+        return Ok(());
+    }
 
     let device = executor.name();
     if arguments.json.json {
@@ -64,7 +69,7 @@ pub fn run(arguments: &Decompress) -> Result {
         size(report.raw_bytes),
         report.frames,
         speed.text(),
-        output.display()
+        shown(output)
     ))
 }
 

@@ -44,6 +44,31 @@ pub fn plain(directory: &Path) -> Result<PathBuf> {
     looked_up.map_err(|error| Failure::Failed(format!("cannot open {}: {error}", shown(directory))))
 }
 
+/// What `-o` names for a directory.
+///
+/// # Errors
+/// stdout; a place inside of the input.
+pub fn directory_target(input: &Path, output: &Path) -> Result<PathBuf> {
+    if is_pipe(output) {
+        let reason = "a directory cannot go to stdout; name a new directory with -o";
+        return Err(Failure::Usage(reason.to_owned()));
+    }
+    // The next run would find it among the files of the input. What cannot be looked up, whoever makes it or reads it says.
+    let parent = match output.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if let (Ok(input_at), Ok(parent)) = (input.canonicalize(), parent.canonicalize())
+        && parent.starts_with(input_at)
+    {
+        let (input, output) = (shown(input), shown(output));
+        return Err(Failure::Failed(format!(
+            "{output} lies inside of {input}; name a directory outside of it"
+        )));
+    }
+    Ok(output.to_owned())
+}
+
 /// Pairs inputs with outputs; `named` gives the output of an input that is a file.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use crate::arguments::Verify;
 use crate::device;
 use crate::failure::{Failure, Result};
 use crate::output::{self, SCHEMA, Speed, shown, size};
-use crate::pipe::{Stdin, is_pipe};
+use crate::pipe::{Stdin, is_pipe, refuse_twice};
 use crate::progress::{Bar, catch_interrupts};
 use serde::Serialize;
 use splitzip_host::Executor;
@@ -21,6 +21,7 @@ pub fn run(arguments: &Verify) -> Result {
         let reason = "--against compares one file with one other; name one .spz file";
         return Err(Failure::Usage(reason.to_owned()));
     }
+    refuse_twice(arguments.inputs.iter().chain(&arguments.against))?;
     let inputs = match directory {
         Some(directory) => {
             let tree = Tree::read(directory)?;

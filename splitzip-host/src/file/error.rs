@@ -25,7 +25,7 @@ pub enum FileError {
     NotRegular {
         /// The path.
         path: PathBuf,
-        /// "a directory", "a device, pipe or socket".
+        /// "a directory", "a device, pipe or socket", "the name of a directory".
         what: &'static str,
     },
     /// A target that exists already.

@@ -40,7 +40,10 @@ impl Target {
             Err(_) if !replace && fs::symlink_metadata(path).is_ok() => {
                 return Err(FileError::Exists { path: path.to_owned() }.into());
             }
-            Err(_) => path.to_owned(),
+            Err(_) => {
+                refuse_directory_name(path)?;
+                path.to_owned()
+            }
         };
         let (directory, prefix) = beside(&path)?;
         let mut builder = tempfile::Builder::new();
@@ -48,10 +51,10 @@ impl Target {
         // An ordinary file, as the umask wants it, and not a private one.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let file = builder.tempfile_in(&directory).map_err(|error| {
-            // The text of the crate's error names the temporary; what counts is the directory.
-            let source = error.raw_os_error().map_or(error, io::Error::from_raw_os_error);
-            FileError::Io { action: "create", path: given.to_owned(), source }
+        let file = builder.tempfile_in(&directory).map_err(|error| FileError::Io {
+            action: "create",
+            path: given.to_owned(),
+            source: plain(error),
         })?;
         Ok(Target { file, directory, path, replace })
     }
@@ -114,9 +117,10 @@ impl TargetDirectory {
         // An ordinary directory, as the umask wants it, and not a private one.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
-        let staging = builder.tempdir_in(&parent).map_err(|error| {
-            let source = error.raw_os_error().map_or(error, io::Error::from_raw_os_error);
-            FileError::Io { action: "create", path: path.to_owned(), source }
+        let staging = builder.tempdir_in(&parent).map_err(|error| FileError::Io {
+            action: "create",
+            path: path.to_owned(),
+            source: plain(error),
         })?;
         Ok(TargetDirectory { staging, parent, path: path.to_owned() })
     }
@@ -150,6 +154,24 @@ fn sync(directory: &Path) {
     let _ = File::open(directory).and_then(|directory| directory.sync_all());
     #[cfg(not(unix))]
     let _ = directory;
+}
+
+/// What the system said, without the name of the temporary that the crate adds: what counts is the directory.
+fn plain(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    match text.split_once(" at path ") {
+        Some((said, _)) => io::Error::new(error.kind(), said.to_owned()),
+        None => error,
+    }
+}
+
+/// `out/` is the name of a directory, whether there is one or not; a file must not be made under the name in front of the slash.
+fn refuse_directory_name(path: &Path) -> Result<()> {
+    let ends = path.as_os_str().as_encoded_bytes().last().copied();
+    if ends.is_some_and(|byte| std::path::is_separator(byte.into())) {
+        return Err(FileError::NotRegular { path: path.to_owned(), what: "the name of a directory" }.into());
+    }
+    Ok(())
 }
 
 /// The directory of a target, and how the name of a temporary beside it starts.

@@ -9,7 +9,7 @@ use crate::arguments::Compress;
 use crate::device;
 use crate::failure::{Failure, Result};
 use crate::output::{self, SCHEMA, Speed, shown};
-use crate::pipe::{Sink, Stdin, is_pipe, refuse_json};
+use crate::pipe::{Sink, Stdin, is_pipe, refuse_json, refuse_twice};
 use crate::progress::{Bar, catch_interrupts};
 use serde::Serialize;
 use splitzip_host::file::{self, Mapped, Options, OriginalStream, Reader, Report, TargetDirectory};
@@ -20,6 +20,7 @@ use std::time::Instant;
 pub fn run(arguments: &Compress) -> Result {
     let directory = several::directory(&arguments.inputs)?;
     let output = arguments.output.as_deref();
+    refuse_twice(arguments.inputs.iter().chain(&arguments.codebook))?;
     let jobs = match directory {
         Some(_) => Vec::new(),
         None => several::jobs(&arguments.inputs, output, |input| Ok(with_extension(input)))?,
@@ -170,7 +171,7 @@ impl Work<'_> {
         let tree = Tree::read(input)?;
         tree.check_checkpoint(input)?;
         let output = match &self.arguments.output {
-            Some(output) => output.clone(),
+            Some(output) => several::directory_target(input, output)?,
             None => with_extension(&several::plain(input)?),
         };
         catch_interrupts();

@@ -11,7 +11,7 @@ pub struct ReportArguments {
     /// Safetensors or .npy files, with --dtype also files of elements without a header; .spz files, which are restored in memory; - for stdin.
     #[arg(value_name = "IN", required = true)]
     pub inputs: Vec<PathBuf>,
-    /// The HTML file.
+    /// The HTML file, - for stdout.
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
     #[command(flatten)]

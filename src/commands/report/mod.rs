@@ -16,28 +16,30 @@ use super::plan::{LinkChoice, Pair, with_ratios};
 use super::{open, refuse_same};
 use crate::device;
 use crate::failure::{Failure, Result};
-use crate::output::{self, SCHEMA, size};
+use crate::output::{self, SCHEMA, shown, size};
+use crate::pipe::{Sink, is_pipe, refuse_json, refuse_twice};
 use crate::progress::{Bar, catch_interrupts};
 use crate::table::Table;
 use measure::FileReport;
 use page::Section;
 use serde::Serialize;
-use splitzip_host::file::{self, Mapped, Reader, Target};
+use splitzip_host::file::{self, Mapped, Reader};
 use splitzip_host::{Executor, SchemeChoice};
-use std::io::Write;
 use transfer::Transfer;
 
 pub fn run(arguments: &ReportArguments) -> Result {
+    let output = &*arguments.output;
+    refuse_json(output, arguments.json.json)?;
+    refuse_twice(&arguments.inputs)?;
     let inputs = arguments.inputs.iter().map(|path| open(path)).collect::<Result<Vec<Mapped>>>()?;
     for input in &arguments.inputs {
-        refuse_same(input, &arguments.output)?;
+        refuse_same(input, output)?;
     }
     let pair = arguments.rates.pair()?;
     let work = &arguments.work;
     let executor = device::choose_with_scheme(work.device, work.threads, SchemeChoice::Auto)?;
     catch_interrupts();
-    let mut target =
-        Target::create(&arguments.output, arguments.target.force).map_err(Failure::at(&arguments.output))?;
+    let mut sink = Sink::create(output, arguments.target.force)?;
 
     let total = inputs.iter().map(|input| measure::passes() * input.len() as u64).sum();
     let mut bar = Bar::new("report", total);
@@ -72,14 +74,16 @@ pub fn run(arguments: &ReportArguments) -> Result {
         }
         sections.push(Section { file, figures });
     }
-    let written = target.file().write_all(page::page(&sections, &json).as_bytes());
-    written.map_err(|error| Failure::between(&arguments.output, &arguments.output)(error.into()))?;
-    target.commit().map_err(Failure::at(&arguments.output))?;
+    sink.write(page::page(&sections, &json).as_bytes(), output)?;
+    sink.commit(output)?;
+    if is_pipe(output) {
+        return Ok(());
+    }
 
     if arguments.json.json {
         return output::json(&object);
     }
-    output::text(&format!("{}\nwritten  {}\n", table(&files), arguments.output.display()))
+    output::text(&format!("{}\nwritten  {}\n", table(&files), shown(output)))
 }
 
 /// The original of an `.spz` file; `None` for what is none.
