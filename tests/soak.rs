@@ -1,5 +1,5 @@
-//! Files far larger than the memory that they may take. `cargo xtask soak` runs the large ones: 20 GiB through pipes, which need no disk, and
-//! as much as one wants through files.
+//! Files far larger than the memory that they may take. `cargo xtask soak` and `cargo xtask large` run the large ones: 20 GiB through pipes,
+//! which need no disk, and as much through files.
 //!
 //! The exponents are drawn from those of a real KV cache, signs and mantissas are random, so nothing but exponents can be gained. Memory is
 //! limited by the system (`RLIMIT_DATA`: everything private and writable; a mapped input is neither), so an allocation beyond the limit would
