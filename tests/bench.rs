@@ -58,7 +58,8 @@ fn redact(value: &mut Value) {
             for (name, value) in fields.iter_mut() {
                 let digits = ["seconds", "quartiles", "bytes_per_second", "share"].contains(&name.as_str());
                 let machine = ["os", "architecture", "cpu", "cores", "debug_build"].contains(&name.as_str());
-                if machine || digits && !value.is_null() {
+                let instructions = name == "instructions";
+                if machine || (digits || instructions) && !value.is_null() {
                     *value = format!("[{name}]").into();
                 } else {
                     redact(value);
@@ -97,6 +98,33 @@ fn json_of_a_run_on_the_cpu() {
     object["rows"] = Value::from(vec![rows(&object)[0].clone()]);
     object["other_rows"] = others.into();
     insta::assert_json_snapshot!("bench", object);
+}
+
+/// A row of a CPU says nothing without the instructions that it took.
+#[test]
+fn the_cpu_says_its_instructions() {
+    let of = |level: &str| {
+        let mut command = command();
+        command.args([
+            "bench",
+            "--sizes=4KiB",
+            "--runs=1",
+            "--schemes=w3",
+            "--device=cpu,reference",
+            "--json",
+        ]);
+        let said = command.env("SPLITZIP_CPU_LEVEL", level).output().expect("the program starts");
+        let object: Value = serde_json::from_slice(&said.stdout).expect("JSON");
+        let of = |number: usize| object["devices"][number]["instructions"].clone();
+        assert_eq!(of(1), Value::Null, "the reference has none");
+        of(0)
+    };
+    let all = ["baseline", "avx2", "avx512"];
+    let found = all.iter().position(|name| of("9") == *name).expect("instructions");
+    // A level lowers what there is, and no more.
+    for level in 0..3 {
+        assert_eq!(of(&level.to_string()), all[level.min(found)]);
+    }
 }
 
 #[test]

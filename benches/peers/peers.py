@@ -3,6 +3,7 @@
 
     python3 benches/peers/peers.py setup
     python3 benches/peers/peers.py run KV.safetensors --splitzip target/release/splitzip
+    python3 benches/peers/peers.py bars KV.safetensors --splitzip target/release/splitzip
 """
 
 import argparse
@@ -42,11 +43,15 @@ def arguments() -> argparse.Namespace:
     run.add_argument("files", nargs="+", type=Path, metavar="KV.safetensors", help="float tensors, of one dtype a file")
     run.add_argument("--splitzip", type=Path, metavar="PATH", help="the splitzip command, for its rows in the table")
     run.add_argument("--device", type=int, default=0, metavar="N", help="which GPU (default: 0)")
-    run.add_argument("--mib", type=lambda text: [int(size) for size in text.split(",")], metavar="N,N", help="sizes that tensors are "
-                     "tiled to (default: GPU 2,32,512; CPU the file as it is)")
-    run.add_argument("--rounds", type=rounds, default=11, metavar="N", help="rounds on the CPU, after one to warm up (default: 11)")
-    run.add_argument("--markdown", action="store_true", help="print the table as Markdown")
-    run.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well, a line of JSON each")
+    bars = commands.add_parser("bars", help="measure what the CPU codec is held to, and print how far it is from that")
+    bars.add_argument("files", nargs=1, type=Path, metavar="KV.safetensors", help="float tensors of one dtype that w4 can have")
+    bars.add_argument("--splitzip", type=Path, metavar="PATH", required=True, help="the splitzip command")
+    for command in (run, bars):
+        command.add_argument("--mib", type=lambda text: [int(size) for size in text.split(",")], metavar="N,N", help="sizes that tensors "
+                             "are tiled to (default: GPU 2,32,512; CPU the file as it is, and for bars 24 before it)")
+        command.add_argument("--rounds", type=rounds, default=11, metavar="N", help="rounds on the CPU, after one to warm up (default: 11)")
+        command.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
+        command.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well, a line of JSON each")
     for command in (setup, run):
         command.add_argument("--only", choices=KINDS, help="leave the other kind of device out")
     return parser.parse_args()
@@ -141,6 +146,45 @@ def run(options: argparse.Namespace) -> int:
     return 1 if failed or not rows else 0
 
 
+THREADS = 2
+BARS_MIB = 24
+
+
+def bars(options: argparse.Namespace) -> int:
+    in_environment()
+    try:
+        import bars as cpu_bars
+        from rows import table
+        from splitzip_rows import BenchError
+        from tensors import BadInput, load
+    except ImportError as error:
+        print(f"peers: {error}; `peers.py setup --only cpu` installs what is needed", file=sys.stderr)
+        return 2
+    rows, found = [], []
+    try:
+        tensors = load(options.files[0])
+        whole = tensors.payload.size
+        sizes = [size << 20 for size in options.mib or []] or sorted({min(BARS_MIB << 20, whole), whole})
+        for size in sizes:
+            measured = cpu_bars.measure(options.splitzip, tensors, size, options.rounds, THREADS)
+            rows += measured.rows
+            found += measured.bars
+            progress(f"{tensors.name}, {size / (1 << 20):.0f} MiB: done")
+    except (BadInput, BenchError, cpu_bars.NoBars, OSError, ImportError) as error:
+        print(f"peers: {error}", file=sys.stderr)
+        return 2
+    print(table(rows, options.markdown))
+    print(cpu_bars.table(found, options.markdown))
+    if options.json:
+        lines = [row.record() for row in rows] + [bar.record() for bar in found]
+        options.json.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    failed = [f"{row.codec}, {row.settings}: differs after decoding" for row in rows if not row.verified]
+    failed += [f"{bar.raw_bytes >> 20} MiB, {bar.what}: {bar.measured:.2f}, not {bar.least}" for bar in found if not bar.holds]
+    for line in failed:
+        print(f"peers: {line}", file=sys.stderr)
+    return 1 if failed else 0
+
+
 if __name__ == "__main__":
     options = arguments()
-    sys.exit(set_up(options) if options.command == "setup" else run(options))
+    sys.exit({"setup": set_up, "run": run, "bars": bars}[options.command](options))

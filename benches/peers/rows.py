@@ -59,20 +59,25 @@ def spread(times: list[float]) -> float:
     return (high - low) / middle
 
 
+def grid(lines: list[list[str]], numeric: list[bool], markdown: bool) -> str:
+    """Aligned cells; the first line has the titles."""
+    if markdown:
+        lines = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    out = []
+    for number, line in enumerate(lines):
+        padded = [cell.rjust(width) if right else cell.ljust(width) for cell, width, right in zip(line, widths, numeric)]
+        out.append("| " + " | ".join(padded) + " |" if markdown else "  ".join(padded).rstrip())
+        if number == 0:
+            rules = ["-" * (width - 1) + (":" if right else "-") for width, right in zip(widths, numeric)]
+            out.append("| " + " | ".join(rules) + " |" if markdown else "  ".join("-" * width for width in widths))
+    return "\n".join([*out, ""])
+
+
 def table(rows: list[Row], markdown: bool) -> str:
-    lines = []
+    numeric = [column == 1 or 4 <= column < len(COLUMNS) - 1 for column in range(len(COLUMNS))]
+    parts = []
     for device in dict.fromkeys(row.device for row in rows):
-        cells = [COLUMNS] + [row.cells() for row in rows if row.device == device]
-        if markdown:
-            cells = [[cell.replace("|", "\\|") for cell in line] for line in cells]
-        widths = [max(map(len, column)) for column in zip(*cells)]
-        numeric = lambda column: column == 1 or 4 <= column < len(COLUMNS) - 1  # noqa: E731
-        lines += [device, ""]
-        for number, line in enumerate(cells):
-            padded = [cell.rjust(width) if numeric(at) else cell.ljust(width) for at, (cell, width) in enumerate(zip(line, widths))]
-            lines.append("| " + " | ".join(padded) + " |" if markdown else "  ".join(padded).rstrip())
-            if number == 0:
-                rules = ["-" * (width - 1) + (":" if numeric(at) else "-") for at, width in enumerate(widths)]
-                lines.append("| " + " | ".join(rules) + " |" if markdown else "  ".join("-" * width for width in widths))
-        lines.append("")
-    return "\n".join(lines)
+        cells = [row.cells() for row in rows if row.device == device]
+        parts += [device, "", grid([COLUMNS, *cells], numeric, markdown)]
+    return "\n".join(parts)

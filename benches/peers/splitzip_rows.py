@@ -20,16 +20,21 @@ def measure(command: Path, kind: str, tensors: Tensors, sizes: list[int], ordina
     device = ["--device", "cpu", "--threads", "1"]
     if kind == "gpu":
         device = ["--device", f"cuda:{ordinal}", "--placement", "canonical,arrival"]
+    for row in bench(command, device, tensors, sizes)["rows"]:
+        yield row_of(row, tensors, f"GPU {ordinal}" if kind == "gpu" else "CPU")
+
+
+def bench(command: Path, options: list[str], tensors: Tensors, sizes: list[int], environment: dict[str, str] | None = None) -> dict:
+    """What `splitzip bench` says as JSON."""
     sizes_of = ",".join(map(str, sizes))
-    call = [command.resolve(), "bench", *device, "--data", tensors.path, "--dtypes", tensors.dtype, "--sizes", sizes_of, "--json"]
-    done = subprocess.run(call, stdout=subprocess.PIPE, text=True, check=False)
+    call = [command.resolve(), "bench", *options, "--data", tensors.path, "--dtypes", tensors.dtype, "--sizes", sizes_of, "--json"]
+    done = subprocess.run(call, stdout=subprocess.PIPE, text=True, check=False, env=environment)
     if done.returncode != 0:
         raise BenchError(f"`{' '.join(map(str, call))}` ended with exit code {done.returncode}")
     found = json.loads(done.stdout)
     if found["schema"] != SCHEMA:
         raise BenchError(f"{command} prints version {found['schema']} of its JSON, and this script reads {SCHEMA}")
-    for row in found["rows"]:
-        yield row_of(row, tensors, f"GPU {ordinal}" if kind == "gpu" else "CPU")
+    return found
 
 
 def row_of(found: dict, tensors: Tensors, device: str) -> Row:

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 #[cfg(target_arch = "x86_64")]
 mod fast;
+mod level;
 mod strip;
 
 #[cfg(target_arch = "x86_64")]

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use splitzip_host::Error;
 use splitzip_host::cuda::{self, Cuda, PTX};
+use splitzip_host::{Cpu, Error};
 
 /// The machine.
 #[derive(Serialize)]
@@ -43,6 +43,8 @@ pub struct Device {
     pub name: Option<String>,
     /// Threads, of a CPU.
     pub threads: Option<usize>,
+    /// The instructions that it takes, of a CPU: `avx512`, `avx2`, `baseline`.
+    pub instructions: Option<&'static str>,
     pub memory_bytes: Option<u64>,
     pub compute_capability: Option<String>,
     /// Version of its driver.
@@ -61,6 +63,7 @@ impl Device {
             device: name.to_owned(),
             name: None,
             threads: Some(threads),
+            instructions: (name == "cpu").then(Cpu::instructions),
             memory_bytes: None,
             compute_capability: None,
             driver: None,
@@ -81,6 +84,7 @@ impl Device {
             device: format!("cuda:{}", info.ordinal),
             name: Some(info.name.clone()),
             threads: None,
+            instructions: None,
             memory_bytes: Some(info.memory),
             compute_capability: Some(format!("{major}.{minor}")),
             driver: version.driver,
@@ -95,6 +99,7 @@ impl Device {
         let mut parts = vec![self.device.clone()];
         parts.extend(self.name.clone());
         parts.extend(self.threads.map(|n| format!("{n} {}", if n == 1 { "thread" } else { "threads" })));
+        parts.extend(self.instructions.map(str::to_owned));
         parts.extend(self.driver.as_ref().map(|driver| format!("driver {driver}")));
         parts.extend(self.target.map(|target| format!("PTX for {target}")));
         parts.join(", ")
