@@ -78,6 +78,7 @@ fn prepare(member: Member) -> Cases {
         let checksums = case.spec.flags.tensor_checksums;
         (!checksums, case.inputs.iter().map(Vec::len).sum::<usize>())
     });
+    cases.extend(cases::exponents(member));
     cases.extend([cases::crowded(member, 60), cases::large(member)]);
     let prepared = cases
         .into_iter()

@@ -42,7 +42,7 @@ fn it_conforms_and_every_entry_is_run() {
         let interpreter = Interpreter::new(target);
         let report = conformance::run(&interpreter, &[member]).unwrap_or_else(|error| panic!("{error}"));
         assert!(report.cases >= 80, "{report:?}");
-        let mut more = cases::small(member);
+        let mut more = [cases::small(member), cases::exponents(member)].concat();
         more.extend([cases::crowded(member, 60), cases::large(member)]);
         for case in more {
             conformance::check(&interpreter, &case).unwrap_or_else(|error| panic!("{error}"));

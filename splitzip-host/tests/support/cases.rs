@@ -31,6 +31,50 @@ pub fn small(member: Member) -> Vec<Case> {
     cases
 }
 
+/// Exponents that lie where a slip of the hand in a mask, a comparison or a base shows: far ones in six of sixteen places, small ones and zeros in one
+/// byte of each word, small ones everywhere; and chunks that are equal but for one element of their last lanes.
+pub fn exponents(member: Member) -> Vec<Case> {
+    let (dtype, all) = (member.dtype, member.dtype.exponents());
+    let (center, residuals) = (all / 2, (1u64 << dtype.residual_bits()) - 1);
+    // A second chunk that ends in each quarter; whole groups of channels and a short one.
+    let shapes: &[&[u64]] = match member.bases {
+        Bases::Chunk => &[&[1084], &[1313], &[1652], &[1950]],
+        Bases::Channel => &[&[128, 120], &[122, 128]],
+    };
+    let far = |element: usize| (7 * element + element / 32) % 16 < 6;
+    let mut cases = Vec::new();
+    for shape in shapes {
+        for kind in ["far", "one byte", "small"] {
+            let mut case = Case::new(member, Content::Plain, shape, Flags::default());
+            let mut random = Random(3);
+            for (number, element) in case.inputs[0].chunks_exact_mut(dtype.bytes()).enumerate() {
+                let (bits, rest) = ((random.next() >> 40) as usize, random.next() >> 33);
+                let exponent = match kind {
+                    "far" if far(number) => bits % all,
+                    "one byte" if number % 4 == 1 => bits % 2,
+                    "one byte" if bits % 3 == 0 => (bits >> 8) % all,
+                    "small" if bits % 8 < 3 => (bits >> 8) % 3,
+                    "small" => center + (bits >> 8) % 3,
+                    _ => center,
+                };
+                let zero = kind == "one byte" && exponent == 0;
+                let word = dtype.join(exponent as u8, if zero { 0 } else { (rest & residuals) as u16 });
+                element.copy_from_slice(&word.to_le_bytes()[..dtype.bytes()]);
+            }
+            case.name = format!("{member}, {kind} exponents, {shape:?}");
+            cases.push(case);
+        }
+    }
+    for at in [0, 8, 150, 262, 320] {
+        let channels = if member.bases == Bases::Channel { 8 } else { 1 };
+        let mut case = Case::new(member, Content::Equal, &[321, channels], Flags::default());
+        case.inputs[0][at * dtype.bytes()] ^= 2;
+        case.name += &format!(" but for {at}");
+        cases.push(case);
+    }
+    cases
+}
+
 /// More groups than a warp has lanes: totals of two levels.
 pub fn large(member: Member) -> Case {
     Case::new(member, Content::Mixed, &[645, 1024], Flags::default())
@@ -50,6 +94,16 @@ pub fn crowded(member: Member, tensors: u64) -> Case {
     }
     case.name = format!("{member}, {tensors} tensors");
     case
+}
+
+/// Knuth's generator of 64 bits; its upper ones are random enough.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        self.0
+    }
 }
 
 /// Frames of 4 chunks with a start or a length that is a little too far, and others with bytes changed at random.
@@ -86,11 +140,11 @@ pub fn damaged(member: Member, content: Content, count: u64) -> (Case, Vec<Vec<u
             frames.push(frame);
         }
     }
-    let mut state = 7u64;
+    let mut random = Random(7);
     for number in 0..count {
         let mut frame = good.clone();
         for _ in 0..1 + number % 2 {
-            state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+            let state = random.next();
             // The start and the entries of the chunks, the variable parts, everything.
             let (from, to) = match number % 3 {
                 0 => (start, start + 16),
