@@ -8,6 +8,8 @@ mod failure;
 mod output;
 mod pipe;
 mod progress;
+#[cfg(unix)]
+mod shortened;
 mod table;
 
 use arguments::{Arguments, Command};
@@ -19,10 +21,10 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     log(arguments.verbose);
     #[cfg(unix)]
-    let caught = pipe::catch_file_size_limit();
-    #[cfg(unix)]
-    if let Err(error) = caught {
-        tracing::info!("a limit of the size of files may leave a temporary behind: {error}");
+    if let Err(error) = pipe::catch_file_size_limit().and_then(|()| shortened::catch()) {
+        tracing::info!(
+            "a limit of the size of files, or one that becomes shorter, may leave a temporary behind: {error}"
+        );
     }
     let result = match arguments.command {
         Command::Compress(arguments) => commands::compress::run(&arguments),

@@ -82,7 +82,10 @@ impl Sink {
     /// As [`Target::create`]; a terminal, unless `force` says that it is meant.
     pub fn create(path: &Path, force: bool) -> Result<Sink> {
         if !is_pipe(path) {
-            return Target::create(path, force).map(Sink::File).map_err(Failure::at(path));
+            let target = Target::create(path, force).map_err(Failure::at(path))?;
+            #[cfg(unix)]
+            crate::shortened::temporary(Some(target.temporary()));
+            return Ok(Sink::File(target));
         }
         if io::stdout().is_terminal() && !force {
             let reason = "stdout is a terminal; name a file with -o, or send the bytes through a pipe";
@@ -131,6 +134,8 @@ impl Sink {
     /// # Errors
     /// As [`Target::commit`].
     pub fn commit(self, path: &Path) -> Result {
+        #[cfg(unix)]
+        crate::shortened::temporary(None);
         match self {
             Sink::File(target) => target.commit().map_err(Failure::at(path)),
             Sink::Stdout(_) => Ok(()),

@@ -357,6 +357,7 @@ fn a_gpu_has_graphs_and_calls() {
     let object = object(&[
         &"--device=cuda:0,cpu",
         &"--sizes=64KiB,8MiB",
+        &"--bases=chunk,channel,keys",
         &"--placement=canonical,arrival",
         &"--codebook=auto,calibrated",
         &"--runs=5",

@@ -63,6 +63,40 @@ fn an_interrupt_removes_the_temporary() {
     }
 }
 
+/// The pages behind the new end of a mapped file are gone: that is a signal, and no half file.
+#[test]
+fn an_input_that_becomes_shorter() {
+    let shorten = |path: &Path| {
+        let file = fs::File::options().write(true).open(path).expect("open");
+        file.set_len(100).expect("make it shorter");
+    };
+    let words = ["an input was made shorter while it was read, so nothing was written", "run again"];
+    let place = Place::new();
+    let child = start(&place, &place.path("out"));
+    shorten(&place.path("large"));
+    Run::from(child.wait_with_output().expect("wait")).fails(1, &words);
+    assert_eq!(place.names(), ["large"]);
+
+    let place = Place::new();
+    fs::create_dir(place.path("model")).expect("a directory");
+    fs::rename(large(&place), place.path("model/large.safetensors")).expect("rename");
+    let mut command = command();
+    command.args(["compress", "--device", "cpu"]).arg(place.path("model"));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let filled = || -> Option<PathBuf> {
+        let name = place.names().into_iter().find(|name| name.starts_with(".model"))?;
+        let mut files = fs::read_dir(place.path(&name)).ok()?;
+        files.next().map(|_| place.path(&name))
+    };
+    appears(|| filled().is_some());
+    let directory = filled().expect("the new directory");
+    shorten(&place.path("model/large.safetensors"));
+    let said = Run::from(child.wait_with_output().expect("wait"));
+    let left = format!("what is left of the new directory can be removed: {}\n", directory.display());
+    said.fails(1, &[&words[..], &[&left]].concat());
+    assert_eq!(fs::read_dir(&directory).expect("the new directory").count(), 0);
+}
+
 /// An interrupt while a stream has nothing to read, and one in the middle of a directory.
 #[test]
 fn an_interrupt_of_the_other_inputs() {

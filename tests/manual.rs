@@ -19,19 +19,19 @@ pages, `splitzip completions SHELL` writes completions.
 - **Files** say by their first bytes what they are: safetensors, `.npy`, or `.spz`. With `--dtype` a file that is none of these is taken for elements
   of that dtype and nothing else (one that is called `.safetensors` has to be one). Whatever it is, it comes back byte for byte, header and all. What
   Python pickled (`.pt`, `.bin`, `.npz`) is refused, with the line that converts it: reading a pickle means running it.
-- **`-`** is stdin or stdout. A compressed file starts with the size of its original. That of a safetensors or `.npy` file follows from its header, so it
+- **`-`** is stdin, once in a call, or stdout, for whatever is one file: compressed or restored ones, parts, codebooks, reports. A compressed file starts with the size of its original. That of a safetensors or `.npy` file follows from its header, so it
   streams through bounded memory, and so does every `.spz` file; the compressed bytes are those that the file would give. Elements without a header do not tell
-  their number, and `inspect`, `calibrate` and `--against` read an input twice: they are kept in a temporary file without a name (in `TMPDIR`) first. What a
+  their number, and parts, `--against` and all commands but `compress`, `decompress` and `verify` read an input in any order: such inputs are kept in a temporary file without a name (in `TMPDIR`) first. What a
   stream has handed on before an error shows is not to be used: look at the exit code.
 - **Several files** are compressed, restored or verified one after the other. One that fails is said on stderr, the others go on, a table sums them
   up, and the exit code is 1.
 - **A directory**, such as a checkpoint in shards with its index, becomes a directory: `.safetensors` files are compressed, all others copied, and `decompress`
-  gives the same directory back. It appears in one step when all is done, and never replaces one that is there. Shards that the index names must be there.
+  gives the same directory back. It lies outside of the one that it is made of, appears in one step when all is done, and never replaces one that is there. Shards that the index names must be there.
 
 ## Outputs
 
 Files are written beside their target and get its name when they are complete and on disk: an interrupt, an error or a full disk leaves the target as it was and
-nothing half done. Existing files are replaced with `--force` only. Memory is that of a few frames of 64 MiB, whatever the size of the file: some 400 MB
+nothing half done. Existing files are replaced with `--force` only; a name that ends in a slash is that of a directory. Memory is that of a few frames of 64 MiB, whatever the size of the file: some 400 MB
 ([measured](performance.md#large-files)).
 
 Results go to stdout, errors, warnings and progress (on a terminal) to stderr. With `--json` stdout has one object; fields of schema 1 do not go away or change

@@ -40,7 +40,7 @@ impl Mapped {
             // SAFETY: the bytes of a mapped file may change when somebody else writes to it. They are only ever read as
             // bytes, every length is checked against the size of the map, and `check_unchanged` refuses what was made
             // of a file that changed. A file that is made shorter meanwhile ends this process with SIGBUS, before it has
-            // replaced any target.
+            // replaced any target; a program may catch that, to say so.
             let map = unsafe { memmap2::Mmap::map(&file) }.map_err(FileError::io("map", path))?;
             #[cfg(unix)]
             let _ = map.advise(memmap2::Advice::Sequential);

@@ -176,6 +176,8 @@ impl Work<'_> {
         };
         catch_interrupts();
         let target = TargetDirectory::create(&output).map_err(Failure::at(&output))?;
+        #[cfg(unix)]
+        crate::shortened::directory(Some(target.staging()));
         let (coded, others) = tree.split(is_safetensors);
         tree.make_directories(target.staging())?;
         let job = |file: &&PathBuf| Job {
@@ -186,6 +188,8 @@ impl Work<'_> {
         let jobs: Vec<Job> = coded.iter().map(job).collect();
         let mut batch = several::run("compress", &jobs, true, |job| self.outcome(job))?;
         others.iter().try_for_each(|file| batch.copy(&input.join(file), &target.staging().join(file)))?;
+        #[cfg(unix)]
+        crate::shortened::directory(None);
         target.commit().map_err(Failure::at(&output))?;
         batch.print(&self.executor.name(), self.arguments.json.json, Some(&output))
     }
