@@ -8,6 +8,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use splitzip_host::{Codebook, CodebookFile, Cpu, Dtype, Executor, Histogram};
 
+/// The 16 exponents that have a code in ``w4``: what :func:`calibrate` makes.
+///
+/// Parameters
+/// ----------
+/// dtype
+///     ``"bf16"``, ``"fp16"`` or ``"e5m2"``.
+/// exponents
+///     16 of them, ascending.
 #[pyclass(name = "Codebook", frozen, eq, hash, module = "splitzip")]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PyCodebook(pub Codebook);
@@ -23,11 +31,13 @@ impl PyCodebook {
         Ok(PyCodebook(Codebook::new(parse_dtype(dtype)?, exponents)?))
     }
 
+    /// The dtype that it is for.
     #[getter]
     fn dtype(&self) -> &'static str {
         self.0.dtype().name()
     }
 
+    /// The exponents, ascending: the code of one is its index.
     #[getter]
     fn exponents<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.exponents())

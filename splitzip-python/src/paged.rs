@@ -17,14 +17,20 @@ use splitzip_host::{Cpu, Executor, Frame};
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Rows that mix formats.
+/// What the bytes of a row of a cache are, where rows mix formats. Every field becomes a tensor.
+///
+/// Parameters
+/// ----------
+/// row_bytes
+///     Bytes of a row.
+/// fields
+///     Name, offset in bytes, elements and dtype of each field. What no field names is kept as bytes.
 #[pyclass(name = "RowMap", frozen, module = "splitzip")]
 #[derive(Clone)]
 pub struct PyRowMap(RowMap);
 
 #[pymethods]
 impl PyRowMap {
-    /// Fields are name, offset in bytes, elements, dtype.
     #[new]
     fn new(row_bytes: u64, fields: Vec<(String, u64, u64, String)>) -> Result<PyRowMap> {
         let field = |(name, offset, elements, dtype): (String, u64, u64, String)| {
@@ -34,22 +40,33 @@ impl PyRowMap {
         Ok(PyRowMap(RowMap::new(row_bytes, &fields)?))
     }
 
+    /// A row of the latent and the rotary part of MLA.
+    ///
+    /// Parameters
+    /// ----------
+    /// dtype
+    ///     That of both.
+    /// latent, rope
+    ///     Elements of each.
     #[staticmethod]
     #[pyo3(signature = (dtype, latent=512, rope=64))]
     fn mla(dtype: &str, latent: u64, rope: u64) -> Result<PyRowMap> {
         Ok(PyRowMap(RowMap::mla(parse_dtype(dtype)?, latent, rope)?))
     }
 
+    /// A row of ``fp8_ds_mla`` (DeepSeek V3.2 in vLLM): 512 e4m3, four f32 scales (as bytes), 64 bf16; 656 bytes.
     #[staticmethod]
     fn fp8_ds_mla() -> PyRowMap {
         PyRowMap(RowMap::fp8_ds_mla())
     }
 
+    /// Bytes of a row.
     #[getter]
     fn row_bytes(&self) -> u64 {
         self.0.row_bytes()
     }
 
+    /// Name, offset in bytes, elements and dtype of each field, without gaps.
     #[getter]
     fn fields(&self) -> Vec<(&str, u64, u64, &'static str)> {
         let fields = self.0.fields().iter();
@@ -57,7 +74,13 @@ impl PyRowMap {
     }
 }
 
-/// Where the tensors of a cache lie.
+/// Where the tensors of a cache lie in its pools. ``docs/layouts.md`` draws every layout that has a name.
+///
+/// Parameters
+/// ----------
+/// tensors
+///     For what no name says: dicts of ``name``, ``dtype``, ``heads``, ``dim``, ``pool``, ``pages``, ``page_tokens``, and, in bytes, ``base``,
+///     ``page_stride``, ``token_stride`` and ``head_stride``. Refused unless every head of every token has bytes of its own.
 #[pyclass(name = "KvLayout", frozen, eq, module = "splitzip")]
 #[derive(Clone, PartialEq)]
 pub struct PyKvLayout(KvLayout);
@@ -105,19 +128,36 @@ macro_rules! layouts {
                 }
             )*
 
-            /// Any tensors in any pools.
             #[new]
             fn new(tensors: Vec<Bound<'_, PyDict>>) -> Result<PyKvLayout> {
                 let tensors = tensors.iter().map(pool_tensor).collect::<Result<_>>()?;
                 Ok(PyKvLayout(KvLayout::new(tensors)?))
             }
 
+            /// Rows with parts: a pool a layer, ``[pages, page, row]``.
+            ///
+            /// Parameters
+            /// ----------
+            /// layers, pages, page_tokens
+            ///     Sizes.
+            /// row
+            ///     A :class:`RowMap`.
             #[staticmethod]
             #[pyo3(signature = (*, layers, pages, page_tokens, row))]
             fn rows(layers: u64, pages: u64, page_tokens: u64, row: PyRef<'_, PyRowMap>) -> Result<PyKvLayout> {
                 Ok(PyKvLayout(KvLayout::rows(&RowShape { layers, pages, page_tokens }, &row.0)?))
             }
 
+            /// MLA in vLLM (``[blocks, block, 576]``) and SGLang (``[slots, 1, 576]``): a pool a layer.
+            ///
+            /// Parameters
+            /// ----------
+            /// layers, pages, page_tokens
+            ///     Sizes.
+            /// dtype
+            ///     That of the rows.
+            /// latent, rope
+            ///     Elements of the two parts of a row.
             #[staticmethod]
             #[pyo3(signature = (*, layers, pages, page_tokens, dtype, latent=512, rope=64))]
             fn mla(layers: u64, pages: u64, page_tokens: u64, dtype: &str, latent: u64, rope: u64) -> Result<PyKvLayout> {
@@ -125,6 +165,18 @@ macro_rules! layouts {
                 Ok(PyKvLayout(KvLayout::mla(&shape, parse_dtype(dtype)?, latent, rope)?))
             }
 
+            /// LMCache's chunk of MLA, ``KV_MLA_FMT``: one pool of one page, ``[1, layers, tokens, row]``.
+            ///
+            /// Parameters
+            /// ----------
+            /// layers, tokens
+            ///     Sizes of a chunk.
+            /// row
+            ///     A :class:`RowMap`.
+            /// row_bytes
+            ///     From a row to the next: what lies behind the fields is padding, and is not touched.
+            /// pages
+            ///     Chunks behind each other.
             #[staticmethod]
             #[pyo3(signature = (*, layers, tokens, row, row_bytes=None, pages=1))]
             fn lmcache_mla(
@@ -139,7 +191,7 @@ macro_rules! layouts {
                 Ok(PyKvLayout(KvLayout::lmcache_mla(&shape, &row.0, row_bytes)?))
             }
 
-            /// Bytes that every pool must have at least.
+            /// Bytes that every pool must have at least, in the order of their numbers.
             #[getter]
             fn pool_bytes(&self) -> Result<Vec<u64>> {
                 Ok(self.0.pool_bytes()?)
@@ -170,7 +222,20 @@ macro_rules! layouts {
                 Ok(list)
             }
 
-            /// The tensors of a request whose tokens lie in these pages.
+            /// The tensors of a request whose tokens lie in these pages, in all layers.
+            ///
+            /// Parameters
+            /// ----------
+            /// page_ids
+            ///     A list, or an array or tensor of 32-bit or 64-bit integers on the host: just the pages that the tokens need, in order.
+            /// tokens
+            ///     Tokens of all pages.
+            /// last_page_tokens
+            ///     Instead of ``tokens``: those of the last page, as FlashInfer's ``kv_last_page_len``.
+            ///
+            /// Returns
+            /// -------
+            /// Paged
             #[pyo3(signature = (page_ids, tokens=None, *, last_page_tokens=None))]
             fn bind(
                 &self,
@@ -191,7 +256,7 @@ macro_rules! layouts {
                 PyPaged::new(Part { layout: self.0.clone(), ids, page_tokens, tokens, range: 0..tokens })
             }
 
-            /// The same for pages that follow each other.
+            /// The same for pages that follow each other from page ``first`` on.
             #[pyo3(signature = (first, tokens))]
             fn bind_consecutive(&self, first: u64, tokens: u64) -> Result<PyPaged> {
                 let page_tokens = self.0.tensors().first().map_or(1, |tensor| tensor.place.page_tokens);
@@ -202,12 +267,74 @@ macro_rules! layouts {
     };
 }
 layouts! {
+    /// vLLM up to its fused cache: a pool a layer, ``[2, blocks, block, heads, head_dim]``.
+    ///
+    /// Parameters
+    /// ----------
+    /// layers, pages, page_tokens, heads, head_dim
+    ///     Sizes; heads are those that this rank has.
+    /// dtype
+    ///     What the elements are, whatever the pool calls them.
     vllm(shape) KvLayout::vllm(shape);
+    /// The same with blocks outermost: a pool a layer, ``[blocks, 2, block, heads, head_dim]``.
+    ///
+    /// Parameters
+    /// ----------
+    /// layers, pages, page_tokens, heads, head_dim
+    ///     Sizes; heads are those that this rank has.
+    /// dtype
+    ///     What the elements are, whatever the pool calls them.
     vllm_blocks_first(shape) KvLayout::vllm_blocks_first(shape);
+    /// vLLM's fused cache, ``[blocks, heads, block, 2 * head_dim]`` a layer: keys and values of a head share a row.
+    ///
+    /// Parameters
+    /// ----------
+    /// layers, pages, page_tokens, heads, head_dim
+    ///     Sizes; heads are those that this rank has.
+    /// dtype
+    ///     What the elements are, whatever the pool calls them.
+    /// order
+    ///     That of memory, the outermost first: ``"lbhnc"``, ``"lbnhc"``, ``"lhbnc"`` (a pool a layer), ``"blhnc"``, ``"blnhc"``, ``"bhlnc"`` (one pool).
     vllm_fused(shape, order) KvLayout::vllm_fused(shape, vllm_order(order)?);
+    /// FlashInfer's cache of one tensor: a pool a layer.
+    ///
+    /// Parameters
+    /// ----------
+    /// layers, pages, page_tokens, heads, head_dim
+    ///     Sizes; heads are those that this rank has.
+    /// dtype
+    ///     What the elements are, whatever the pool calls them.
+    /// order
+    ///     ``"nhd"`` for ``[pages, 2, page, heads, head_dim]``, ``"hnd"`` for ``[pages, 2, heads, page, head_dim]``.
     flash_infer(shape, order) KvLayout::flash_infer(shape, page_order(order)?);
+    /// FlashInfer's cache of two tensors: layer ``l`` has its keys in pool ``2 l`` and its values in pool ``2 l + 1``.
+    ///
+    /// Parameters
+    /// ----------
+    /// layers, pages, page_tokens, heads, head_dim
+    ///     Sizes; heads are those that this rank has.
+    /// dtype
+    ///     What the elements are, whatever the pool calls them.
+    /// order
+    ///     ``"nhd"`` for ``[pages, page, heads, head_dim]``, ``"hnd"`` for ``[pages, heads, page, head_dim]``.
     flash_infer_pair(shape, order) KvLayout::flash_infer_pair(shape, page_order(order)?);
+    /// SGLang's pools of tokens: layer ``l`` has ``k_buffer[l]`` as pool ``2 l`` and ``v_buffer[l]`` as pool ``2 l + 1``. With pages of one token page ids are slots.
+    ///
+    /// Parameters
+    /// ----------
+    /// layers, pages, page_tokens, heads, head_dim
+    ///     Sizes; heads are those that this rank has.
+    /// dtype
+    ///     What the elements are, whatever the pool calls them.
     sglang(shape) KvLayout::sglang(shape);
+    /// LMCache's chunk of all layers, ``KV_2LTD``: one pool of one page, ``[2, layers, tokens, heads * head_dim]``.
+    ///
+    /// Parameters
+    /// ----------
+    /// layers, pages, page_tokens, heads, head_dim
+    ///     Sizes; heads are those that this rank has.
+    /// dtype
+    ///     What the elements are, whatever the pool calls them.
     lmcache(shape) KvLayout::lmcache(shape);
 }
 
@@ -288,7 +415,7 @@ struct Part {
     range: Range<u64>,
 }
 
-/// The tensors of a request. It owns its page table.
+/// The tensors of a request: a :class:`KvLayout` with the pages that hold its tokens, made by :meth:`KvLayout.bind`.
 #[pyclass(name = "Paged", frozen, module = "splitzip")]
 #[derive(Clone)]
 pub struct PyPaged {
@@ -299,22 +426,25 @@ pub struct PyPaged {
 
 #[pymethods]
 impl PyPaged {
+    /// A number for names, dtypes, heads and dimensions of the tensors: the same for all layouts that can exchange frames.
     #[getter]
     fn layout_id(&self) -> Result<u64> {
         Ok(self.paged()?.layout_id())
     }
 
+    /// Tokens of the request.
     #[getter]
     fn tokens(&self) -> u64 {
         self.parts.first().map_or(0, |part| part.range.end - part.range.start)
     }
 
+    /// The names of the tensors, in the order of a frame.
     #[getter]
     fn names(&self) -> Result<Vec<String>> {
         Ok(self.paged()?.tensors().iter().map(|tensor| tensor.form().name.clone()).collect())
     }
 
-    /// Some of the tokens.
+    /// The tokens ``start`` to ``stop``, which need not start or end with a page.
     fn slice(&self, start: u64, stop: u64) -> Result<PyPaged> {
         let mut sliced = self.clone();
         for part in &mut sliced.parts {
@@ -327,7 +457,7 @@ impl PyPaged {
         Ok(sliced)
     }
 
-    /// Some of the tensors, by their names.
+    /// Some of the tensors, by their names, with the layout id of all: what is decoded alone from a frame with more.
     fn select(&self, names: Vec<String>) -> Result<PyPaged> {
         let known = self.names()?;
         if let Some(tensor) = names.iter().find(|name| !known.contains(name)) {
@@ -336,12 +466,12 @@ impl PyPaged {
         Ok(PyPaged { selected: Some(names.into_iter().collect()), ..self.clone() })
     }
 
-    /// With other bytes mixed into the layout id.
+    /// The same with other bytes mixed into the layout id: whatever else both sides must agree on.
     fn salted(&self, salt: Vec<u8>) -> PyPaged {
         PyPaged { salt, ..self.clone() }
     }
 
-    /// The tensors of both as one request.
+    /// The tensors of both as one request: tensors with pages of another size, or with tables of their own.
     fn join(&self, other: &PyPaged) -> Result<PyPaged> {
         if [self, other].iter().any(|of| of.selected.is_some() || !of.salt.is_empty()) {
             return Err(Fault::argument("join comes first: salt and select what it returns"));

@@ -402,7 +402,6 @@ pub fn check_apart(inputs: &[&View], outputs: &[&View]) -> Result<()> {
 
 /// The numbers in a list, or in an array of 32-bit or 64-bit integers on the host.
 pub fn integers(numbers: &Bound<'_, PyAny>) -> Result<Vec<i64>> {
-    let py = numbers.py();
     if numbers.is_instance_of::<pyo3::types::PyList>() || numbers.is_instance_of::<pyo3::types::PyTuple>() {
         return Ok(numbers.extract()?);
     }
@@ -427,8 +426,9 @@ pub fn integers(numbers: &Bound<'_, PyAny>) -> Result<Vec<i64>> {
             "page ids have one dimension, and these have {dims}; give one request's"
         )));
     }
-    let view = seen.with(Resolved { dtype: Dtype::Bytes, split: bytes, join: 1 })?;
-    let gathered = py.detach(|| crate::host::contiguous(&view).map(|bytes| bytes.into_owned()))?;
+    let strides = seen.strides.unwrap_or_else(|| vec![bytes as i64]);
+    // SAFETY: the owner says where they are, and is held.
+    let gathered = unsafe { strided::gather(seen.address, &seen.shape, &strides, bytes) };
     Ok(match bytes {
         4 => gathered.chunks_exact(4).map(|id| id.try_into().map_or(0, i32::from_le_bytes).into()).collect(),
         _ => gathered.chunks_exact(8).map(|id| id.try_into().map_or(0, i64::from_le_bytes)).collect(),
