@@ -117,7 +117,10 @@ pub fn into_frame<'py>(
     // SAFETY: a new object, which nobody else has seen; its bytes are whatever the allocator left there. Encoders write before they read.
     unsafe {
         let object = ffi::PyByteArray_FromStringAndSize(std::ptr::null(), size);
-        let array = Bound::from_owned_ptr_or_err(py, object)?.cast_into_unchecked::<PyByteArray>();
+        let object = Bound::from_owned_ptr_or_err(py, object);
+        let array = object
+            .map_err(|_| splitzip_host::Error::HostMemory { bytes })?
+            .cast_into_unchecked::<PyByteArray>();
         let memory = std::slice::from_raw_parts_mut(array.data(), bytes as usize);
         let length = py.detach(move || work(memory))?;
         array.resize(length)?;

@@ -22,8 +22,8 @@ pub fn hull(address: u64, shape: &[u64], strides: &[i64], item: u64) -> Range<u6
     }
     let (mut start, mut end) = (address, address + item);
     for (&size, &stride) in shape.iter().zip(strides) {
-        let reach = stride.unsigned_abs() * (size - 1);
-        if stride < 0 { start -= reach } else { end += reach }
+        let reach = stride.unsigned_abs().saturating_mul(size - 1);
+        if stride < 0 { start = start.saturating_sub(reach) } else { end = end.saturating_add(reach) }
     }
     start..end
 }
@@ -40,30 +40,78 @@ pub fn overlaps(shape: &[u64], strides: &[i64], item: u64) -> bool {
     let mut extent = item;
     steps.into_iter().any(|(stride, size)| {
         let crowded = stride < extent;
-        extent += stride * (size - 1);
+        extent = stride.saturating_mul(size - 1).saturating_add(extent);
         crowded
     })
 }
 
-/// Calls `piece` with the address of every run of elements that lie side by side, and its bytes, in order.
-fn runs(address: u64, shape: &[u64], strides: &[i64], item: u64, piece: &mut impl FnMut(u64, u64)) {
+/// Elements that lie side by side, again and again at a stride.
+struct Row {
+    address: u64,
+    stride: i64,
+    count: u64,
+    /// Bytes of each.
+    run: u64,
+}
+
+/// Calls `row` with all elements, in order.
+fn rows(address: u64, shape: &[u64], strides: &[i64], item: u64, row: &mut impl FnMut(Row)) {
     let (mut run, mut dims) = (item, shape.len());
     while dims > 0 && (shape[dims - 1] == 1 || u64::try_from(strides[dims - 1]) == Ok(run)) {
         run *= shape[dims - 1];
         dims -= 1;
     }
-    walk(address, &shape[..dims], &strides[..dims], run, piece);
+    walk(address, &shape[..dims], &strides[..dims], run, row);
 }
 
-fn walk(address: u64, shape: &[u64], strides: &[i64], run: u64, piece: &mut impl FnMut(u64, u64)) {
-    let (Some((&size, inner)), Some((&stride, inner_strides))) = (shape.split_first(), strides.split_first())
-    else {
-        return piece(address, run);
-    };
-    for i in 0..size {
-        let at = address.wrapping_add_signed(stride.wrapping_mul(i as i64));
-        if inner.is_empty() { piece(at, run) } else { walk(at, inner, inner_strides, run, piece) }
+fn walk(address: u64, shape: &[u64], strides: &[i64], run: u64, row: &mut impl FnMut(Row)) {
+    match (shape, strides) {
+        (&[size, ref inner @ ..], &[stride, ref inner_strides @ ..]) if !inner.is_empty() => {
+            for i in 0..size {
+                let at = address.wrapping_add_signed(stride.wrapping_mul(i as i64));
+                walk(at, inner, inner_strides, run, row);
+            }
+        }
+        (&[count], &[stride]) => row(Row { address, stride, count, run }),
+        _ => row(Row { address, stride: 0, count: 1, run }),
     }
+}
+
+/// Copies the elements of a row, of `N` bytes each, or of `run` if that is 0, between their places and a piece.
+///
+/// # Safety
+/// The elements and `row.count * row.run` bytes at `piece` can be read, or written.
+unsafe fn copy_row<const N: usize>(row: &Row, piece: u64, gathers: bool) {
+    let run = if N == 0 { row.run } else { N as u64 };
+    for i in 0..row.count {
+        let element = row.address.wrapping_add_signed(row.stride.wrapping_mul(i as i64));
+        let (from, to) = if gathers { (element, piece + i * run) } else { (piece + i * run, element) };
+        // SAFETY: by contract. The number of bytes is known when it is compiled: a move, and no call.
+        unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, run as usize) };
+    }
+}
+
+/// Copies all elements between their places and one piece.
+///
+/// # Safety
+/// All elements, and as many bytes at `piece` as they have, can be read, or written.
+unsafe fn copy(address: u64, shape: &[u64], strides: &[i64], item: u64, mut piece: u64, gathers: bool) {
+    if shape.contains(&0) {
+        return;
+    }
+    rows(address, shape, strides, item, &mut |row| {
+        // SAFETY: by contract; rows are as long as all of them.
+        unsafe {
+            match row.run {
+                1 => copy_row::<1>(&row, piece, gathers),
+                2 => copy_row::<2>(&row, piece, gathers),
+                4 => copy_row::<4>(&row, piece, gathers),
+                8 => copy_row::<8>(&row, piece, gathers),
+                _ => copy_row::<0>(&row, piece, gathers),
+            }
+        }
+        piece += row.count * row.run;
+    });
 }
 
 /// Copies the elements into one piece.
@@ -71,13 +119,9 @@ fn walk(address: u64, shape: &[u64], strides: &[i64], run: u64, piece: &mut impl
 /// # Safety
 /// All elements can be read.
 pub unsafe fn gather(address: u64, shape: &[u64], strides: &[i64], item: u64) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity((shape.iter().product::<u64>() * item) as usize);
-    if !shape.contains(&0) {
-        runs(address, shape, strides, item, &mut |at, run| {
-            // SAFETY: by contract.
-            bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(at as *const u8, run as usize) });
-        });
-    }
+    let mut bytes = vec![0; (shape.iter().product::<u64>() * item) as usize];
+    // SAFETY: by contract; the vector has the bytes of all.
+    unsafe { copy(address, shape, strides, item, bytes.as_mut_ptr() as u64, true) };
     bytes
 }
 
@@ -86,12 +130,6 @@ pub unsafe fn gather(address: u64, shape: &[u64], strides: &[i64], item: u64) ->
 /// # Safety
 /// All elements can be written, and `bytes` are as many as they have.
 pub unsafe fn scatter(bytes: &[u8], address: u64, shape: &[u64], strides: &[i64], item: u64) {
-    let mut from = 0;
-    if !shape.contains(&0) {
-        runs(address, shape, strides, item, &mut |at, run| {
-            // SAFETY: by contract; runs are as long as all of them.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr().add(from), at as *mut u8, run as usize) };
-            from += run as usize;
-        });
-    }
+    // SAFETY: by contract.
+    unsafe { copy(address, shape, strides, item, bytes.as_ptr() as u64, false) };
 }

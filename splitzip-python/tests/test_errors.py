@@ -107,6 +107,21 @@ def test_damaged_frames() -> None:
     assert refused > 700
 
 
+def test_frames_that_describe_too_much() -> None:
+    """Equal chunks of a packed frame cost 6.5 bytes: what it describes may be larger than any memory."""
+    zeros = np.broadcast_to(np.zeros((1, 64), np.uint16), (1 << 14, 64))
+    frame = splitzip.compress(zeros, dtype="bf16", packed=True)
+    assert frame.nbytes < 10_000 and frame.raw_nbytes == 1 << 21
+    huge = splitzip.Codec(("bf16", (1 << 52,)))
+    for framework in ("numpy", "splitzip"):
+        with pytest.raises(splitzip.OutOfMemoryError, match="no memory for a tensor of 9007199254740992 bytes"):
+            splitzip._codec.make_outputs(huge._spec, None, framework, None)
+    with pytest.raises(splitzip.OutOfMemoryError, match="the system does not give"):
+        splitzip.compress_paged(
+            splitzip.KvLayout.sglang(layers=1, pages=1 << 45, page_tokens=1, heads=1, head_dim=64, dtype="bf16").bind_consecutive(0, 1 << 45), []
+        )
+
+
 def test_bits_of_another_tensor_fail_the_checksum() -> None:
     stored = bytearray(bytes(splitzip.compress(normal("bf16", 5000), scheme="stored")))
     stored[-300] ^= 0x10

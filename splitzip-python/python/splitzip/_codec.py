@@ -180,7 +180,7 @@ class Codec:
         if self._native is None:
             return encode_host(self._spec, self._codebooks, views, out, like, packed, self._threads)
         assert self._cuda is not None
-        memory = device_memory(self._cuda, self.max_nbytes) if out is None else out
+        memory = device_memory(self._cuda, self.max_nbytes, handle) if out is None else out
         view = _splitzip.View(memory, "raw", handle, True)
         self._native.encode(views, view, handle)
         return Frame._made(self._spec, memory, view, None, handle, like)
@@ -233,7 +233,7 @@ class Codec:
             spec, _ = _splitzip.Spec.parse(frame)
             if spec != self._spec and not (spec.packed and spec.tensors == self._spec.tensors):
                 raise ArgumentError("the frame holds other tensors than this codec is for; make a codec for its form, or use decompress")
-        outputs = make_outputs(self._spec, like, framework, self._cuda) if out is None else self._listed(out, single)
+        outputs = make_outputs(self._spec, like, framework, self._cuda, handle) if out is None else self._listed(out, single)
         views = [_splitzip.View(output, dtype, handle, True) for output, dtype in zip(outputs, self._dtypes)]
         if self._native is None:
             _splitzip.decode(frame, views, self._threads)
@@ -299,7 +299,11 @@ def host_frame(
 
 
 def make_outputs(
-    spec: _splitzip.Spec, like: Sequence[Like] | None, framework: Framework | None, cuda: int | None
+    spec: _splitzip.Spec,
+    like: Sequence[Like] | None,
+    framework: Framework | None,
+    cuda: int | None,
+    handle: int | None = None,
 ) -> list[Any]:
     check_framework(framework)
     outputs = []
@@ -307,7 +311,7 @@ def make_outputs(
         own: Like = ("splitzip", None) if like is None else like[number]
         if framework is not None and framework != own[0]:
             own = (framework, None)
-        outputs.append(empty(own, dtype, shape, cuda))
+        outputs.append(empty(own, dtype, shape, cuda, handle))
     return outputs
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from . import _splitzip
 from ._dtypes import FRAMEWORK_NAMES, SIZES
-from .errors import ArgumentError, UnsupportedError
+from .errors import ArgumentError, OutOfMemoryError, UnsupportedError
 
 # What made a tensor, and its dtype there.
 Like = tuple[str, Any]
@@ -32,8 +34,29 @@ def check_framework(framework: str | None) -> None:
         raise ArgumentError(f"there is no framework {framework!r}; it must be one of {', '.join(FRAMEWORKS)}")
 
 
-def empty(like: Like, dtype: str, shape: tuple[int, ...], cuda: int | None) -> Any:
+def allocating_on(handle: int | None, cuda: int) -> AbstractContextManager[Any]:
+    """PyTorch gives memory again that work on one stream has freed, so it must know on which stream the memory will be used."""
+    torch = sys.modules["torch"]
+    if handle is None or handle == torch.cuda.current_stream(cuda).cuda_stream:
+        return nullcontext()
+    return torch.cuda.stream(torch.cuda.ExternalStream(handle, device=cuda))  # type: ignore[no-any-return]
+
+
+def empty(like: Like, dtype: str, shape: tuple[int, ...], cuda: int | None, handle: int | None = None) -> Any:
     """An output: an array, a tensor, or a :class:`~splitzip.Tensor`."""
+    try:
+        return _empty(like, dtype, shape, cuda, handle)
+    except (MemoryError, OverflowError, ValueError, RuntimeError) as error:
+        # A frame of a few bytes may describe tensors of any size, and frameworks differ in what they say to that.
+        nbytes = math.prod(shape) * SIZES[dtype]
+        if nbytes < 1 << 30 and not isinstance(error, MemoryError):
+            raise
+        raise OutOfMemoryError(
+            f"there is no memory for a tensor of {nbytes} bytes ({error}); decompress a part of it with decompress_range, or do not trust the frame"
+        ) from error
+
+
+def _empty(like: Like, dtype: str, shape: tuple[int, ...], cuda: int | None, handle: int | None) -> Any:
     framework, own = like
     if cuda is not None:
         if framework == "numpy" or sys.modules.get("torch") is None:
@@ -50,7 +73,8 @@ def empty(like: Like, dtype: str, shape: tuple[int, ...], cuda: int | None) -> A
         import torch
 
         device = "cpu" if cuda is None else f"cuda:{cuda}"
-        tensor = torch.empty(shape, dtype=getattr(torch, FRAMEWORK_NAMES[dtype]), device=device)
+        with nullcontext() if cuda is None else allocating_on(handle, cuda):
+            tensor = torch.empty(shape, dtype=getattr(torch, FRAMEWORK_NAMES[dtype]), device=device)
         return tensor if own is None or own == tensor.dtype else _viewed(tensor, own)
     from ._frame import Tensor
 
@@ -75,11 +99,12 @@ def numpy_dtype(dtype: str) -> Any:
     return numpy.dtype(getattr(ml_dtypes, FRAMEWORK_NAMES[dtype]))
 
 
-def device_memory(cuda: int, nbytes: int) -> Any:
+def device_memory(cuda: int, nbytes: int, handle: int | None = None) -> Any:
     """Memory for a frame: PyTorch's where it is loaded, else of the driver."""
     torch = sys.modules.get("torch")
     if torch is not None:
-        return torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{cuda}")
+        with allocating_on(handle, cuda):
+            return torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{cuda}")
     return _splitzip.DeviceMemory(cuda, nbytes)
 
 

@@ -122,7 +122,11 @@ impl DeviceCodec {
             check_dtype(view.get(), tensor.dtype, &what)?;
             self.check_memory(view.get(), &what, tensor.bytes, true)?;
         }
-        self.check_memory(frame.get(), "the frame (its dense part at least)", layout.dense_bytes, false)?;
+        let (needed, got) = (layout.dense_bytes, frame.get().bytes());
+        if got < needed {
+            return Err(Error::Truncated { what: "its dense part", needed, got }.into());
+        }
+        self.check_memory(frame.get(), "the frame", needed, false)?;
         let written: Vec<&View> = outputs.iter().map(Py::get).collect();
         check_apart(&[frame.get()], &written)?;
         let addresses: Vec<u64> = written.iter().map(|view| view.address_of()).collect();
