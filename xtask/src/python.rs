@@ -30,6 +30,8 @@ fn environment(python: &Path) -> bool {
     let folder = python.ancestors().nth(2).unwrap_or(Path::new("."));
     let made = run(Command::new("python3").args(["-m", "venv"]).arg(folder));
     if !made {
+        // What a Python without pip has begun would be taken for one that has it.
+        let _ = fs::remove_dir_all(folder);
         eprintln!(
             "error: the tests of the Python package need Python 3.10 or newer with venv (on Debian: `apt-get install python3-venv`)"
         );

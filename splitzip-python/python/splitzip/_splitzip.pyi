@@ -1,6 +1,32 @@
 from collections.abc import Sequence
 from typing import Any, final
 
+__all__ = [
+    "Codebook",
+    "DeviceCodec",
+    "DeviceMemory",
+    "KvLayout",
+    "Paged",
+    "RowMap",
+    "Spec",
+    "VERSION",
+    "View",
+    "choose",
+    "codebook_of_counts",
+    "codebooks_from_json",
+    "codebooks_to_json",
+    "decode",
+    "decode_elements",
+    "decode_paged",
+    "device_read",
+    "device_spec",
+    "devices",
+    "encode",
+    "encode_paged",
+    "histogram",
+    "inspect",
+]
+
 VERSION: str
 
 # Name, id, dtype, scheme, bases, shape.
@@ -56,7 +82,7 @@ class Spec:
     def tensors(self) -> list[_Tensor]: ...
     def tensor(self, number: int) -> tuple[str, tuple[int, ...]]: ...
     def __len__(self) -> int: ...
-    def __eq__(self, other: object) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 @final
@@ -76,7 +102,7 @@ class Codebook:
     def dtype(self) -> str: ...
     @property
     def exponents(self) -> tuple[int, ...]: ...
-    def __eq__(self, other: object) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 @final
@@ -151,7 +177,7 @@ class KvLayout:
     def tensors(self) -> list[dict[str, Any]]: ...
     def bind(self, page_ids: Any, tokens: int | None = None, *, last_page_tokens: int | None = None) -> Paged: ...
     def bind_consecutive(self, first: int, tokens: int) -> Paged: ...
-    def __eq__(self, other: object) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
 
 @final
 class Paged:

@@ -203,11 +203,13 @@ impl DeviceCodec {
 
 impl Drop for DeviceCodec {
     fn drop(&mut self) {
+        // Freeing memory changes the context of the thread, and is no matter of a capture.
         let Ok(_context) = Context::enter(&self.cuda) else { return };
+        let _relaxed = Relaxed::enter();
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         state.pending.iter().for_each(|pending| pending.event.wait());
-        // Events and memory go in this context.
         *state = State::default();
+        self.encode = None;
     }
 }
 

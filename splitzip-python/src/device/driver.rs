@@ -53,8 +53,8 @@ pub fn device_of(address: u64) -> Result<usize> {
 pub struct Context(Option<sys::CUcontext>);
 
 impl Context {
-    /// Before the driver may be there.
-    fn keep() -> Context {
+    /// Restores what is current now, also where there may be no driver.
+    pub fn keep() -> Context {
         // SAFETY: only looks for the library.
         let there = unsafe { sys::is_culib_present() };
         Context(if there { result::ctx::get_current().ok() } else { None }.flatten())

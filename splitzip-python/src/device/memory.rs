@@ -11,7 +11,15 @@ use splitzip_host::{Error, FrameSpec};
 
 /// Device memory, for frames where no framework has an allocator.
 #[pyclass(frozen, module = "splitzip._splitzip")]
-pub struct DeviceMemory(DeviceBytes);
+pub struct DeviceMemory(Option<DeviceBytes>);
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        // Freeing it changes the context of the thread, and is no matter of a capture.
+        let (_context, _relaxed) = (Context::keep(), Relaxed::enter());
+        self.0 = None;
+    }
+}
 
 #[pymethods]
 impl DeviceMemory {
@@ -21,16 +29,17 @@ impl DeviceMemory {
             let cuda = driver::cuda(device)?;
             let _context = Context::enter(&cuda)?;
             let _relaxed = Relaxed::enter();
-            Ok(DeviceMemory(cuda.allocate(bytes)?))
+            Ok(DeviceMemory(Some(cuda.allocate(bytes)?)))
         })
     }
 
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let interface = PyDict::new(py);
-        interface.set_item("shape", (self.0.bytes(),))?;
+        let (address, bytes) = self.0.as_ref().map_or((0, 0), |memory| (memory.address(), memory.bytes()));
+        interface.set_item("shape", (bytes,))?;
         interface.set_item("typestr", "|u1")?;
-        interface.set_item("data", (self.0.address(), false))?;
+        interface.set_item("data", (address, false))?;
         interface.set_item("strides", py.None())?;
         interface.set_item("version", 3)?;
         Ok(interface)
