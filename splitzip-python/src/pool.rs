@@ -10,7 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 struct Pools {
     process: u32,
-    by_threads: Mutex<HashMap<usize, Arc<ThreadPool>>>,
+    /// As many threads as cores, which all calls share.
+    shared: Mutex<Option<Arc<ThreadPool>>>,
+    /// Those of calls that said how many: idle ones, by that number. Each call has one to itself, so that two of one thread each run side by side.
+    idle: Mutex<HashMap<usize, Vec<ThreadPool>>>,
 }
 
 static POOLS: AtomicPtr<Pools> = AtomicPtr::new(std::ptr::null_mut());
@@ -24,7 +27,8 @@ fn pools() -> &'static Pools {
         if let Some(pools) = unsafe { found.as_ref() }.filter(|pools| pools.process == process) {
             return pools;
         }
-        let new = Box::into_raw(Box::new(Pools { process, by_threads: Mutex::default() }));
+        let new = Pools { process, shared: Mutex::default(), idle: Mutex::default() };
+        let new = Box::into_raw(Box::new(new));
         if POOLS.compare_exchange(found, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // SAFETY: made here, and nobody has seen it.
             drop(unsafe { Box::from_raw(new) });
@@ -39,26 +43,32 @@ fn default_threads() -> usize {
     asked.filter(|&threads| threads != 0).unwrap_or_else(cores)
 }
 
-/// Runs `work` on so many threads.
+fn pool_of(threads: usize) -> Result<ThreadPool> {
+    let name = |number| format!("splitzip-{number}");
+    let pool = ThreadPoolBuilder::new().num_threads(threads).thread_name(name).build();
+    pool.map_err(|error| Fault::Own("Error", format!("cannot start threads: {error}")))
+}
+
+/// Runs `work` on so many threads; without a number on one a core, shared with other such calls.
 pub fn run<T: Send>(threads: Option<usize>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    let threads = threads.unwrap_or_else(default_threads);
+    let pools = pools();
+    let Some(threads) = threads else {
+        let pool = {
+            let mut shared = pools.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            match &*shared {
+                Some(pool) => pool.clone(),
+                None => shared.insert(Arc::new(pool_of(default_threads())?)).clone(),
+            }
+        };
+        return pool.install(work);
+    };
     if threads == 0 {
         return Err(Fault::argument("0 threads do nothing; give at least 1, or None for one a core"));
     }
-    let pool = {
-        let mut pools = pools().by_threads.lock().unwrap_or_else(PoisonError::into_inner);
-        match pools.get(&threads) {
-            Some(pool) => pool.clone(),
-            None => {
-                let name = |number| format!("splitzip-{number}");
-                let pool = ThreadPoolBuilder::new().num_threads(threads).thread_name(name).build();
-                let pool =
-                    pool.map_err(|error| Fault::Own("Error", format!("cannot start threads: {error}")))?;
-                let pool = Arc::new(pool);
-                pools.insert(threads, pool.clone());
-                pool
-            }
-        }
-    };
-    pool.install(work)
+    let idle = || pools.idle.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = idle().get_mut(&threads).and_then(Vec::pop);
+    let pool = found.map_or_else(|| pool_of(threads), Ok)?;
+    let done = pool.install(work);
+    idle().entry(threads).or_default().push(pool);
+    done
 }
