@@ -424,6 +424,8 @@ def test_damaged_frames() -> None:
     # Static and dynamic part are 200 bytes; behind them modes that do not exist, and lengths that lead nowhere.
     noise[256:] = 0xFF
     codec.decode(noise)
+    # One that is checked at once says nothing of those before it, and takes nothing from them.
+    codec.decode(frame, check=True)
     with raises(splitzip.CorruptError, "is damaged"):
         codec.check()
     codec.check()

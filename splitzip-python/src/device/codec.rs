@@ -19,9 +19,13 @@ use std::sync::{Mutex, PoisonError};
 struct Lane {
     memory: DeviceBytes,
     decode_at: u64,
-    /// A word that is not 0 once a frame was damaged, 128 bytes; behind it a checksum for every tensor.
+    /// A word that is not 0 once a frame was damaged that nobody has checked; behind it, at [`CHECKED`], such a word for the call that is being checked,
+    /// and at [`SUMS`] a checksum for every tensor.
     results_at: u64,
 }
+
+const CHECKED: u64 = 64;
+const SUMS: u64 = 128;
 
 /// Calls whose work may still run, and what they work on.
 struct Pending {
@@ -96,7 +100,7 @@ impl DeviceCodec {
         let addresses: Vec<u64> = read.iter().map(|view| view.address_of()).collect();
         let frame = out.get().address_of();
         let views = inputs.into_iter().chain([out]).collect();
-        self.queue(py, stream, views, |lane| {
+        self.queue(py, stream, views, |lane, _| {
             // SAFETY: views were checked against the layout and are held until the work has run; the workspace is that of this stream.
             unsafe { plan.encode(StreamHandle(stream), &addresses, frame, lane.memory.address())? };
             Ok(())
@@ -133,13 +137,19 @@ impl DeviceCodec {
         let (at, bytes) = (frame.get().address_of(), frame.get().bytes());
         let sums_wanted = check && self.spec.flags.tensor_checksums;
         let views = outputs.into_iter().chain([frame]).collect();
-        self.queue(py, stream, views, |lane| {
+        self.queue(py, stream, views, |lane, captures| {
+            if check && captures {
+                return Err(Fault::argument(
+                    "a decoding that is captured into a graph cannot be waited for; leave check out, and call check() after the replay",
+                ));
+            }
             let memory = lane.memory.address();
-            let (status, sums) = (memory + lane.results_at, memory + lane.results_at + 128);
+            let results = memory + lane.results_at;
+            let (status, sums) = (results + if check { CHECKED } else { 0 }, results + SUMS);
             // SAFETY: as for encoding; the results lie in the lane.
             unsafe {
                 if check {
-                    driver::clear(stream, status, self.results_bytes())?;
+                    driver::clear(stream, status, self.results_bytes() - CHECKED)?;
                 }
                 let workspace = memory + lane.decode_at;
                 let sums = if sums_wanted { sums } else { 0 };
@@ -259,7 +269,7 @@ impl DeviceCodec {
     }
 
     fn results_bytes(&self) -> u64 {
-        128 + 8 * self.spec.tensors.len() as u64
+        SUMS + 8 * self.spec.tensors.len() as u64
     }
 
     /// A new lane, ready: on a stream of its own, so that no capture sees it.
@@ -285,7 +295,7 @@ impl DeviceCodec {
         py: Python<'_>,
         stream: u64,
         views: Vec<Py<View>>,
-        work: impl FnOnce(&Lane) -> Result<()> + Send,
+        work: impl FnOnce(&Lane, bool) -> Result<()> + Send,
     ) -> Result<()> {
         // What has run is dropped with the interpreter attached, after the lock was given back.
         let (done, released) = py.detach(|| {
@@ -312,7 +322,7 @@ impl DeviceCodec {
                     };
                     state.lanes.insert(key, lane);
                 }
-                let done = work(&state.lanes[&key]);
+                let done = work(&state.lanes[&key], captures);
                 // Also what has failed half-way may have queued something.
                 match captures {
                     true => state.captured.extend(views),
@@ -353,7 +363,7 @@ impl DeviceCodec {
             ));
         }
         check_dynamic(layout, &start, dynamic, bytes)?;
-        if results[..4] != [0; 4] {
+        if u64_at(&results, CHECKED as usize) as u32 != 0 {
             return self.explain(stream, frame, bytes);
         }
         if !self.spec.flags.tensor_checksums {
@@ -361,7 +371,7 @@ impl DeviceCodec {
         }
         for number in 0..layout.tensors.len() {
             let found = u64_at(dynamic, DYNAMIC_BYTES as usize * (1 + number) + 8);
-            let computed = u64_at(&results, 128 + 8 * number);
+            let computed = u64_at(&results, SUMS as usize + 8 * number);
             if found != computed {
                 return Err(Error::Checksum { tensor: number, chunk: None, found, computed }.into());
             }
