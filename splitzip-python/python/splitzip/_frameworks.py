@@ -68,22 +68,17 @@ def _empty(like: Like, dtype: str, shape: tuple[int, ...], cuda: int | None, han
         import numpy
 
         array = numpy.empty(shape, numpy_dtype(dtype))
-        return array if own is None or own == array.dtype else _viewed(array, own)
+        return array if own is None or own == array.dtype else array.view(own)
     if framework == "torch":
         import torch
 
         device = "cpu" if cuda is None else f"cuda:{cuda}"
         with nullcontext() if cuda is None else allocating_on(handle, cuda):
             tensor = torch.empty(shape, dtype=getattr(torch, FRAMEWORK_NAMES[dtype]), device=device)
-        return tensor if own is None or own == tensor.dtype else _viewed(tensor, own)
+        return tensor if own is None or own == tensor.dtype else tensor.view(own)
     from ._frame import Tensor
 
     return Tensor.empty(dtype, shape)
-
-
-def _viewed(tensor: Any, dtype: Any) -> Any:
-    # A single element without dimensions cannot change its size.
-    return tensor.view(dtype)
 
 
 def numpy_dtype(dtype: str) -> Any:
@@ -123,7 +118,8 @@ def stream_handle(stream: Any, cuda: int) -> int:
     """The handle of the driver for a stream: of an integer, an object of a framework, or the current one of PyTorch."""
     if stream is None:
         torch = sys.modules.get("torch")
-        if torch is None or not torch.cuda.is_available():
+        # Where PyTorch has not begun with CUDA, its current stream is the default one.
+        if torch is None or not torch.cuda.is_initialized():
             return 0
         return int(torch.cuda.current_stream(cuda).cuda_stream)
     if isinstance(stream, int):
