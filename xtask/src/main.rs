@@ -1,12 +1,13 @@
-//! The tasks of the repository: `cargo xtask test`, `cargo xtask bless`, `cargo xtask ci`, `cargo xtask large`, `cargo xtask soak`, and the
-//! recipes that are kept as patches.
+//! The tasks of the repository: `cargo xtask test`, `cargo xtask bless`, `cargo xtask ci`, `cargo xtask python`, `cargo xtask large`,
+//! `cargo xtask soak`, and the recipes that are kept as patches.
 //!
 //! Every task is a few commands, each printed before it runs, so that anybody can type them one by one.
 
+mod python;
 mod recipe;
 
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const HELP: &str = "\
@@ -16,6 +17,7 @@ Usage: cargo xtask TASK
   bless  accept what the sources give: PTX and its resource table, macro expansions, refusals, frames, output of the command line
   ci     rustfmt and clippy, then `test`
 
+  python  build the wheel of the Python package and run its tests (a part of `test`)
   large  tensors and requests around 2^32 bytes on the CPU, and a checkpoint of 20 GiB through files under 2 GiB of memory: takes 10 GB of
          memory, 40 GB of disk, and 10 minutes once it is built
   soak [PIPES[,FILES]]  compress and restore so many GiB through pipes and through files under 2 GiB of memory [default: 20,4]
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         ["test"] => test(),
         ["bless"] => bless(),
         ["ci"] => format() && lint() && test(),
+        ["python"] => python::test(),
         ["large"] => large(),
         ["soak"] => soak("20,4"),
         ["soak", sizes] => soak(sizes),
@@ -61,12 +64,13 @@ fn test() -> bool {
     let recipe = recipe::apply();
     let tests = run(cargo(&TESTS).env("NVPTX_BUILDER_REQUIRE", "1"));
     let own = run(own_kernels(&["test", "--no-fail-fast"]).env("NVPTX_BUILDER_REQUIRE", "1"));
+    let python = python::test();
     if !ptx {
         eprintln!(
             "error: the PTX that ships is not what the kernels give (see above); `cargo xtask bless` accepts it"
         );
     }
-    ptx && recipe && tests && own
+    ptx && recipe && tests && own && python
 }
 
 /// PTX first: the library embeds it, and a test compares it with the entries that exist.
@@ -135,6 +139,10 @@ fn in_our_target_folder(command: &mut Command) -> &mut Command {
         Some(_) => command,
         None => command.env("CARGO_TARGET_DIR", root().join("target")),
     }
+}
+
+fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 fn root() -> &'static Path {

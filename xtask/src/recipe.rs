@@ -5,7 +5,7 @@
 //! optimisation, which is most of the time. It has a version of its own: cargo tells packages apart by their names, versions and places in the
 //! workspace, and would take those of the copy for those of the repository.
 
-use crate::{cargo, root, run};
+use crate::{cargo, root, run, target};
 use diffy::Patch;
 use std::fs;
 use std::io;
@@ -84,10 +84,6 @@ fn patch(name: &str) -> PathBuf {
 
 fn copy(name: &str) -> PathBuf {
     target().join("recipes").join(name)
-}
-
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 fn report(name: &str, opened: io::Result<Vec<String>>) -> bool {

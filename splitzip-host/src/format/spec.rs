@@ -1,5 +1,6 @@
 //! What a frame is asked to hold.
 
+use super::table::{check_static, read_static};
 use super::{Layout, MAX_CHANNELS, MAX_RANK};
 use crate::{Bases, Dtype, Error, Result, Scheme};
 
@@ -145,6 +146,20 @@ impl FrameSpec {
         FrameSpec { tensors, flags, layout_id: 0 }
     }
 
+    /// The description of a frame of which only the start is there: its static part, or more. For a receiver that has the rest elsewhere, as in device memory.
+    ///
+    /// # Errors
+    /// What section 10 of the specification says a reader must refuse, as far as it shows in the static part; [`Error::Truncated`] says how many bytes
+    /// that is when there are fewer.
+    pub fn read(start: &[u8]) -> Result<FrameSpec> {
+        let spec = read_static(start)?;
+        // Where everything lies in a packed frame shows in its directory only.
+        if !spec.flags.packed {
+            check_static(start, &spec, &spec.layout()?)?;
+        }
+        Ok(spec)
+    }
+
     /// Where everything lies.
     ///
     /// # Errors
@@ -152,5 +167,30 @@ impl FrameSpec {
     /// layout follows from the directory ([`Error::Spec`]).
     pub fn layout(&self) -> Result<Layout> {
         Layout::of(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Executor, Reference};
+
+    #[test]
+    fn the_start_of_a_frame_says_what_it_holds() {
+        let tensor = TensorSpec::new("layers.0.k", Dtype::Bf16, Scheme::W2x3, &[3, 64]).with_id(7);
+        let spec = FrameSpec { tensors: vec![tensor], flags: Flags::CHECKSUMS, layout_id: 9 };
+        let frame = Reference.encode_to_vec(&spec, &[], &[&[0x3f; 384]]).unwrap();
+        let start = spec.layout().unwrap().static_bytes as usize;
+        assert_eq!(FrameSpec::read(&frame[..start]).unwrap(), spec);
+        assert_eq!(FrameSpec::read(&frame).unwrap(), spec);
+        match FrameSpec::read(&frame[..start - 1]) {
+            Err(Error::Truncated { needed, .. }) => assert_eq!(needed, start as u64),
+            other => panic!("{other:?}"),
+        }
+        for at in 0..start {
+            let mut damaged = frame[..start].to_vec();
+            damaged[at] ^= 1;
+            assert!(FrameSpec::read(&damaged).is_err(), "byte {at}");
+        }
     }
 }

@@ -1,0 +1,9 @@
+//! Encoding and decoding in device memory: on the caller's stream, without waiting.
+
+mod codec;
+mod driver;
+mod memory;
+
+pub use codec::DeviceCodec;
+pub use driver::device_of;
+pub use memory::{DeviceMemory, device_read, device_spec, devices};
