@@ -119,6 +119,12 @@ impl Shared {
         unsafe { (self.0 as *const [u32; 2]).read() }
     }
 
+    /// Loads four words; the address is a multiple of 16.
+    #[inline(always)]
+    pub fn load128(self) -> [u32; 4] {
+        unsafe { (self.0 as *const [u32; 4]).read() }
+    }
+
     /// Stores two words; the address is a multiple of 8.
     #[inline(always)]
     pub fn store64(self, value: [u32; 2]) {

@@ -10,7 +10,9 @@ use crate::scheme::*;
 use crate::stream::{
     ENTRY_MODE_SHIFT, ENTRY_WORDS, GROUP, MODE_CODED, MODE_EQUAL, MODE_RAW, MODE_ZEROS, groups,
 };
-use crate::tile::{Chunk, DirectoryIn, In, Out, Parts, Program, Status, Tail, TailArea, map, raw_words};
+use crate::tile::{
+    Chunk, DirectoryIn, In, Out, Parts, Program, Status, Tail, TailArea, Tile, map, raw_words,
+};
 
 /// Decodes a chunk.
 ///
@@ -43,27 +45,74 @@ pub fn decode<D: Dtype, S: Scheme>(
     if chunk.valid == 0 {
         return;
     }
-    let entry = directory.entry(&chunk);
-    let codes = codes.load(program, &chunk, TailArea::Codes);
-    let residuals = residuals.load(program, &chunk, TailArea::Residuals);
-    let upper_residuals = upper_residuals.load(program, &chunk, TailArea::UpperResiduals);
-    let mut exponents = S::decode_alone::<D, LEVEL>(program, &chunk, known, channels, &codes);
+    let planes = Planes { residuals, upper_residuals, codes, directory };
+    let elements = decode_chunk::<D, S, LEVEL>(
+        program,
+        &chunk,
+        planes,
+        parts,
+        part_words,
+        known,
+        channels,
+        status,
+        || {},
+    );
+    words.store(program, &chunk, TailArea::Words, &elements);
+    prefetch(&chunk, chunks, directory, parts, part_words);
+}
+
+/// Where the parts of a tensor lie in a frame.
+#[derive(Clone, Copy)]
+pub(super) struct Planes<D: Dtype, S: Scheme> {
+    pub residuals: In<D::Residuals>,
+    pub upper_residuals: In<D::UpperResiduals>,
+    pub codes: In<S::Codes>,
+    pub directory: DirectoryIn,
+}
+
+/// The elements of a chunk. `meanwhile` is done while its planes are under way.
+#[allow(clippy::too_many_arguments)]
+#[inline(always)]
+pub(super) fn decode_chunk<D: Dtype, S: Scheme, const LEVEL: u32>(
+    program: &Program,
+    chunk: &Chunk,
+    planes: Planes<D, S>,
+    parts: Parts,
+    part_words: u64,
+    known: S::Known,
+    channels: u32,
+    status: Status,
+    meanwhile: impl Fn(),
+) -> Tile<D::Words> {
+    let Planes { residuals, upper_residuals, codes, directory } = planes;
+    let entry = directory.entry(chunk);
+    let codes = codes.load(program, chunk, TailArea::Codes);
+    let residuals = residuals.load(program, chunk, TailArea::Residuals);
+    let upper_residuals = upper_residuals.load(program, chunk, TailArea::UpperResiduals);
+    // With channel bases their trip comes first.
+    if !S::CHANNELS {
+        meanwhile();
+    }
+    let mut exponents = S::decode_alone::<D, LEVEL>(program, chunk, known, channels, &codes);
+    if S::CHANNELS {
+        meanwhile();
+    }
     let entry = program.after(entry, &codes, &residuals);
 
     let mut equal = None;
     if entry != 0 || !S::PACKED {
         let (mode, length) = (entry >> ENTRY_MODE_SHIFT, entry & ENTRY_WORDS);
-        let start = directory.start(program, &chunk);
+        let start = directory.start(program, chunk);
         let raw = raw_words(chunk.valid, D::EXPONENT_BITS - S::CODE_BITS);
         let inside = start <= part_words && length as u64 <= part_words - start;
         let part = parts.at(start);
         let mut ok = inside;
         if inside && (mode == MODE_CODED || mode == MODE_ZEROS) && length < raw {
             (exponents, ok) = S::decode::<D, LEVEL>(
-                program, &chunk, known, channels, &codes, &exponents, mode, part, length,
+                program, chunk, known, channels, &codes, &exponents, mode, part, length,
             );
         } else if inside && mode == MODE_RAW && length == raw {
-            exponents = part.raw_exponents::<D, S, LEVEL>(&chunk, &codes);
+            exponents = part.raw_exponents::<D, S, LEVEL>(chunk, &codes);
         } else if inside && mode == MODE_EQUAL && length == 1 {
             equal = Some(part.word(0));
         } else {
@@ -73,17 +122,15 @@ pub fn decode<D: Dtype, S: Scheme>(
             status.report(Status::DAMAGED);
         }
     }
-    let elements = match equal {
+    match equal {
         Some(word) => map(&residuals, |_| D::repeat(word)),
         None => map((&exponents, &residuals, &upper_residuals), |(e, r, u)| D::join(e, r, u)),
-    };
-    words.store(program, &chunk, TailArea::Words, &elements);
-    prefetch(&chunk, chunks, directory, parts, part_words);
+    }
 }
 
 /// Groups ahead of a record that is brought to the cache, and of parts (whose record was brought before). All multiprocessors of an H200 work on 396
 /// groups at once.
-const AHEAD: (u32, u32) = (1024, 512);
+pub(super) const AHEAD: (u32, u32) = (1024, 512);
 
 /// A chunk needs its record, then its part: two trips to memory, or to the cache if somebody has asked before. (512 MiB: `w2x3` 234 us without and 222
 /// with, `w2x2x3` 246 and 222; with records alone 233 and 244.)
@@ -101,6 +148,6 @@ fn prefetch(chunk: &Chunk, chunks: Chunks, directory: DirectoryIn, parts: Parts,
 }
 
 /// Blocks that must fit on a multiprocessor: as many as the member's registers allow without a spill. The two residual planes of fp16 take some more.
-const fn resident_blocks<D: Dtype>() -> u32 {
+pub(super) const fn resident_blocks<D: Dtype>() -> u32 {
     if D::BITS == 16 && D::EXPONENT_BITS == 5 { 5 } else { 6 }
 }

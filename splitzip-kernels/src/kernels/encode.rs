@@ -6,16 +6,16 @@
 //!
 //! It is one launch: the parts are placed by [`Turn`]s, and the last block that leaves seals the frame.
 
+use super::encode_chunk::{Coding, Frame, encode_chunk};
 use super::seal_kernel::seal_dynamic;
 use crate::dtype::*;
 use crate::kernel;
 use crate::launch::{BlockForGroup, Queue};
 use crate::scheme::*;
-use crate::stream::{ENTRY_MODE_SHIFT, MODE_EQUAL, MODE_RAW};
+use crate::stream::{CHUNK, GROUP};
 use crate::tile::{
-    Arrival, Chunk, Directory, Dynamic, Fill, Header, In, InChunk, InOrder, Order, Out, PartsOut, Placement,
-    Program, Seats, TURN_BYTES, TURN_SUMS_BYTES, Tail, TailArea, Tile, Turns, Update, Words, each_run,
-    generate, map, raw_words,
+    Arrival, Chunk, Directory, Dynamic, Fill, Header, In, InOrder, Order, Out, PartsOut, Placement, Program,
+    Seats, TURN_BYTES, TURN_SUMS_BYTES, Tail, TailArea, Turns, Update, Words,
 };
 
 /// Encodes a tensor, with its variable parts in chunk order.
@@ -56,7 +56,7 @@ pub fn encode<D: Dtype, S: Scheme>(
     tail: Tail,
 ) {
     let tensor = Tensor::<D, S> { queue, words, given, channels, tail };
-    let frame = Frame::<D, S> { residuals, upper_residuals, codes, directory, parts };
+    let frame = Planes::<D, S> { residuals, upper_residuals, codes, directory, parts };
     let books = Books { order, prologue, prologue_bytes, header, start, end, dynamic, dynamic_bytes, check };
     encode_groups::<D, S, InOrder, LEVEL>(program, in_order::<D, S>().0, tensor, frame, books);
 }
@@ -95,19 +95,39 @@ pub fn encode_arrival<D: Dtype, S: Scheme>(
 ) {
     let queue = Queue { elements: groups.elements };
     let tensor = Tensor::<D, S> { queue, words, given, channels, tail };
-    let frame = Frame::<D, S> { residuals, upper_residuals, codes, directory, parts };
+    let frame = Planes::<D, S> { residuals, upper_residuals, codes, directory, parts };
     let books = Books { order, prologue, prologue_bytes, header, start, end, dynamic, dynamic_bytes, check };
     encode_groups::<D, S, Arrival, LEVEL>(program, arrival::<S>().0, tensor, frame, books);
 }
 
 /// What is written of a tensor.
 #[derive(Clone, Copy)]
-struct Frame<D: Dtype, S: Scheme> {
+struct Planes<D: Dtype, S: Scheme> {
     residuals: Out<D::Residuals>,
     upper_residuals: Out<D::UpperResiduals>,
     codes: Out<S::Codes>,
     directory: Directory,
     parts: PartsOut,
+}
+
+impl<D: Dtype, S: Scheme> Frame<D, S> for Planes<D, S> {
+    type Records = Directory;
+    #[inline(always)]
+    fn residuals(self) -> Out<D::Residuals> {
+        self.residuals
+    }
+    #[inline(always)]
+    fn upper_residuals(self) -> Out<D::UpperResiduals> {
+        self.upper_residuals
+    }
+    #[inline(always)]
+    fn codes(self) -> Out<S::Codes> {
+        self.codes
+    }
+    #[inline(always)]
+    fn records(self) -> Directory {
+        self.directory
+    }
 }
 
 /// What is read of a tensor.
@@ -153,19 +173,24 @@ fn encode_groups<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
     program: &Program,
     seats: Seats,
     tensor: Tensor<D, S>,
-    frame: Frame<D, S>,
+    frame: Planes<D, S>,
     books: Books,
 ) {
-    let Tensor { queue, given, tail, .. } = tensor;
-    let mut turns = P::Turns::enter(program, queue, seats, books.order, books.start);
+    let Tensor { queue, words, given, channels, tail } = tensor;
+    let mut turns =
+        P::Turns::enter(program, queue.groups(), seats, books.order, books.start, frame.directory);
     if turns.keeps_books() {
         turns.keep_books(program, frame.directory, frame.parts);
     } else {
         let staged = S::stage(program, given);
         while turns.has_group() {
-            let chunk = turns.chunk(queue, tail);
+            let (group, seat) = turns.seat();
+            let chunk = Chunk::at(group * GROUP + seat, queue.chunks(), tail);
             if chunk.valid != 0 {
-                encode_chunk::<D, S, P, LEVEL>(program, &chunk, tensor, staged, frame, &mut turns);
+                let input = words.chunk(program, &chunk, Fill::FirstElement, TailArea::Words);
+                let is_whole_group = (group as u64 + 1) * (CHUNK * GROUP) as u64 <= queue.elements;
+                let coding = Coding::<S> { staged, channels, is_whole_group };
+                encode_chunk::<D, S, P::Turns, _, LEVEL>(program, &chunk, input, coding, frame, &mut turns);
             } else {
                 // A program without a chunk (behind the last one) has part in what the block does together.
                 turns.count(program, frame.directory, 0);
@@ -178,104 +203,6 @@ fn encode_groups<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
         books.complete(program, ended.words);
     }
     turns.leave(program);
-}
-
-/// Encodes a chunk.
-#[inline(always)]
-fn encode_chunk<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
-    program: &Program,
-    chunk: &Chunk,
-    tensor: Tensor<D, S>,
-    staged: S::Book,
-    frame: Frame<D, S>,
-    turns: &mut P::Turns,
-) {
-    let Tensor { queue, words, channels, .. } = tensor;
-    let input = words.chunk(program, chunk, Fill::FirstElement, TailArea::Words);
-    let part = turns.part(program);
-    let elements = input.load();
-    let (low, high) = map(&elements, D::split);
-    frame.residuals.store(program, chunk, TailArea::Residuals, &low);
-    frame.upper_residuals.store(program, chunk, TailArea::UpperResiduals, &high);
-    let spread = map(&elements, D::spread);
-    let first = || first_of::<D, S>(program, input);
-    // A chunk of equal elements differs from its first one nowhere; nearly all others do so at once.
-    let mut equal = !S::EQUAL_SHOWS && {
-        let first = program.pick(&map(&elements, D::first), 0);
-        !program.any(&map(&elements, |e| D::first_differences(e, first)))
-    };
-    let sums = turns.sums(program, queue, channels);
-    if S::CHANNELS && sums.are_wanted() {
-        turns.sum_up(program, sums, &map(&spread, sums_of_runs::<D>));
-    }
-    let mut book = S::first_book::<D, LEVEL>(program, chunk, staged, channels, sums, &spread, first);
-    let mut coded = S::code::<D, LEVEL>(program, chunk, book, &spread);
-    let mut shape = S::shape::<D>(program, book, &coded);
-    if S::EQUAL_SHOWS {
-        let unusual = if S::Second::COUNT == 0 { shape.escaped } else { shape.marked };
-        equal = unusual == 0 || unusual == chunk.valid;
-    }
-    let raw = raw_words(chunk.valid, D::EXPONENT_BITS - S::CODE_BITS);
-    equal = equal && is_equal::<D>(program, input);
-    if !equal && S::is_bad(&shape, raw) {
-        let (zeros, sum) = zeros_and_sum::<D>(program, chunk, input);
-        let second = S::second_book::<D>(program, chunk, book, zeros, sum);
-        // Two levels are kept until here. Of one, it is rare to come here, and a register decides.
-        if S::Second::COUNT == 0 || !S::is_same(book, second) {
-            (coded, shape, book) =
-                code_again::<D, S, LEVEL>(program, chunk, input, second, book, shape.words);
-        }
-    }
-    let (mut entry, mut is_coded) = (shape.words | S::mode(book) << ENTRY_MODE_SHIFT, 1);
-    if equal {
-        (entry, is_coded) = (1 | MODE_EQUAL << ENTRY_MODE_SHIFT, 0);
-        part.store_uniform(first());
-    } else if shape.words >= raw {
-        (entry, is_coded) = (raw | MODE_RAW << ENTRY_MODE_SHIFT, 0);
-        part.store_raw::<D, S, LEVEL>(program, chunk, &map(&again::<D, S>(program, input, 1), D::exponents));
-        coded.codes = map(&again::<D, S>(program, input, 1), |e| S::raw_codes(D::exponents(e)));
-    }
-    frame.codes.store(program, chunk, TailArea::Codes, &coded.codes);
-    turns.count(program, frame.directory, entry);
-    if is_coded != 0 {
-        S::write::<D, LEVEL>(program, book, &coded, &shape, input, part);
-    }
-}
-
-/// The elements, where they are rarely wanted. With channel bases there is no register for what others may hold until then: their addresses, and those of
-/// the first element.
-#[inline(always)]
-fn again<D: Dtype, S: Scheme>(program: &Program, input: InChunk<D::Words>, time: u32) -> Tile<D::Words> {
-    if S::CHANNELS { input.load_again(program, time) } else { input.load() }
-}
-
-/// The first element.
-#[inline(always)]
-fn first_of<D: Dtype, S: Scheme>(program: &Program, input: InChunk<D::Words>) -> u32 {
-    if S::CHANNELS { input.element(0) } else { program.pick(&map(&input.load(), D::first), 0) }
-}
-
-/// Codes a bad chunk in another way, and if that is no better, in the first way again: cheaper than to keep what the first try gave.
-#[inline(always)]
-fn code_again<D: Dtype, S: Scheme, const LEVEL: u32>(
-    program: &Program,
-    chunk: &Chunk,
-    input: InChunk<D::Words>,
-    second_book: S::Book,
-    first_book: S::Book,
-    first_words: u32,
-) -> (Coded<S>, Shape, S::Book) {
-    let (mut book, mut attempt) = (second_book, 1);
-    loop {
-        let spread = map(&again::<D, S>(program, input, attempt), D::spread);
-        let coded = S::code::<D, LEVEL>(program, chunk, book, &spread);
-        let shape = S::shape::<D>(program, book, &coded);
-        if attempt == 2 || shape.words < first_words {
-            return (coded, shape, book);
-        }
-        book = first_book;
-        attempt = 2;
-    }
 }
 
 /// Chunk order: share of a copy of 512 MiB on an H200, by programs that code in a block and blocks on a multiprocessor. Registers: of 16 Ki a quarter
@@ -320,18 +247,6 @@ const fn arrival<S: Scheme>() -> (Seats, u32) {
 }
 
 /// Bytes of block memory of a member.
-const fn turn_bytes<S: Scheme>() -> u32 {
+pub(super) const fn turn_bytes<S: Scheme>() -> u32 {
     if S::CHANNELS { TURN_BYTES + TURN_SUMS_BYTES } else { TURN_BYTES }
-}
-
-/// Are all elements of a chunk the first one? Of a short one, whatever fills it up is.
-#[inline(always)]
-fn is_equal<D: Dtype>(program: &Program, input: InChunk<D::Words>) -> bool {
-    let first = input.element(0);
-    let differences = generate(|lane| {
-        let mut differences = 0;
-        each_run!(run => differences |= D::run_differences(input.run(lane, run), first));
-        differences
-    });
-    !program.any(&differences)
 }

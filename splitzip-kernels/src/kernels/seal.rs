@@ -8,11 +8,24 @@ use crate::kernel;
 use crate::launch::Programs;
 use crate::tile::{Dynamic, Program, Update};
 
-/// Reads the `bytes` bytes of the dynamic part with its check still zero, and stores the check.
+/// Reads the `bytes` bytes of the dynamic part with its check still zero, and stores the check. A check that is not zero says that encoding has failed: then what is
+/// stored is not the check, and nobody takes the bytes for a frame.
 #[kernel(warps = 1, blocks = 1)]
 pub fn seal(program: &Program, programs: Programs, dynamic: Dynamic, bytes: u64, check: Update<4>) {
     let _ = programs;
+    let failed = check.load32(0);
+    program.sync();
+    if failed != 0 {
+        check.store32(0, 0);
+        program.sync();
+    }
     seal_dynamic(program, dynamic, bytes, check);
+    if failed != 0 {
+        program.sync();
+        let sum = check.load32(0);
+        program.sync();
+        check.store32(0, !sum);
+    }
 }
 
 /// The same for who has a program already.

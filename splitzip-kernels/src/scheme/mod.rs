@@ -34,7 +34,9 @@ pub type W2x2x3Channel = Window<w2x2x3::W2x2x3, true>;
 
 use crate::dtype::Dtype;
 use crate::launch::Argument;
-use crate::tile::{Chunk, GroupSums, InChunk, Part, Parts, Program, Tile, Words};
+use crate::tile::{
+    BatchFrame, BatchFrameIn, Chunk, GroupSums, InChunk, OfBatch, Part, Parts, Program, Tile, Words,
+};
 
 /// A scheme: a ladder of code widths.
 ///
@@ -64,9 +66,9 @@ pub trait Scheme: Copy + 'static {
     /// See [`Scheme::Codes`].
     type Third: Words;
     /// What the encoder is given for a tensor: a table, bases, or nothing.
-    type Given: Argument;
+    type Given: Argument + OfBatch<BatchFrame>;
     /// What the decoder is given: a codebook, bases, or nothing.
-    type Known: Argument;
+    type Known: Argument + OfBatch<BatchFrameIn>;
     /// What a chunk is coded with.
     type Book: Copy;
 

@@ -7,7 +7,7 @@ use crate::stream::GROUP;
 
 /// Channel bases: a byte for every channel of every group.
 #[derive(Clone, Copy)]
-pub struct ChannelBases(*const u8);
+pub struct ChannelBases(pub(in crate::tile) *const u8);
 
 impl Extent for ChannelBases {
     fn bytes(_: Size) -> u64 {
@@ -61,7 +61,7 @@ impl ChannelBases {
 
 /// Channel bases while they are computed.
 #[derive(Clone, Copy)]
-pub struct ChannelBasesOut(*mut u8);
+pub struct ChannelBasesOut(pub(in crate::tile) *mut u8);
 
 impl Extent for ChannelBasesOut {
     fn bytes(_: Size) -> u64 {

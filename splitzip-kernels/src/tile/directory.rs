@@ -7,11 +7,11 @@ use crate::stream::{ENTRY_WORDS, GROUP, RECORD_BYTES, RECORD_ENTRIES};
 
 /// The directory of a tensor while it is written.
 #[derive(Clone, Copy)]
-pub struct Directory(*mut u8);
+pub struct Directory(pub(in crate::tile) *mut u8);
 
 /// The directory of a tensor that is read.
 #[derive(Clone, Copy)]
-pub struct DirectoryIn(*const u8);
+pub struct DirectoryIn(pub(in crate::tile) *const u8);
 
 impl Extent for Directory {
     fn bytes(size: Size) -> u64 {
@@ -49,6 +49,12 @@ impl Directory {
 }
 
 impl DirectoryIn {
+    /// A directory that starts at an address which the launcher has checked in another way.
+    #[inline(always)]
+    pub(crate) fn from_start(p: *const u8) -> Self {
+        DirectoryIn(p)
+    }
+
     /// The entry of a chunk, the same for all lanes.
     #[inline(always)]
     pub fn entry(self, chunk: &Chunk) -> u32 {

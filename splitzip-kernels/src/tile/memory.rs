@@ -97,6 +97,13 @@ impl<const N: usize> Update<N> {
         }
     }
 
+    /// A word, the same for all lanes.
+    #[inline(always)]
+    pub fn load32(self, at: u32) -> u32 {
+        // SAFETY: the callers stay within `N`.
+        unsafe { arch::load32(self.0.add(at as usize)) }
+    }
+
     /// Stores a word that all lanes agree on.
     #[inline(always)]
     pub fn store32(self, at: u32, value: u32) {
@@ -161,6 +168,13 @@ memory_arguments! { target [] Status = Status; }
 impl Status {
     /// The frame is damaged: see `docs/format.md`, section 10.
     pub const DAMAGED: u32 = 1;
+
+    /// The same for one lane.
+    #[inline(always)]
+    pub(in crate::tile) fn report_in_lane(self, problem: u32) {
+        // SAFETY: checked by the launcher.
+        unsafe { arch::store32(self.0, problem) }
+    }
 
     /// Reports a problem. Many programs may; any of them is as good as the others.
     #[inline(always)]
@@ -239,6 +253,32 @@ impl Extent for Header {
 memory_arguments! { target [] Header = Header; }
 
 impl Header {
+    /// Copies the double words of `from` from byte `start` to byte `end`.
+    #[inline(always)]
+    pub fn copy_range(self, from: Dynamic, start: u64, end: u64) {
+        for lane in arch::lanes() {
+            let mut at = start + lane as u64 * 8;
+            while at < end {
+                // SAFETY: both have so many bytes.
+                unsafe { arch::store64(self.0.add(at as usize), arch::load64(from.0.add(at as usize))) };
+                at += 256;
+            }
+        }
+    }
+
+    /// Zeros `bytes` bytes from `at` on.
+    #[inline(always)]
+    pub fn clear(self, at: u64, bytes: u64) {
+        for lane in arch::lanes() {
+            let mut byte = lane as u64;
+            while byte < bytes {
+                // SAFETY: the frame has so many bytes.
+                unsafe { arch::store8(self.0.add((at + byte) as usize), 0) };
+                byte += 32;
+            }
+        }
+    }
+
     /// Copies `bytes` bytes (a multiple of 8).
     #[inline(always)]
     pub fn copy(self, from: Dynamic, bytes: u64) {
@@ -250,5 +290,28 @@ impl Header {
                 at += 256;
             }
         }
+    }
+}
+
+/// Pairs of double words.
+#[derive(Clone, Copy)]
+pub struct Pairs(*const u8);
+
+impl Extent for Pairs {
+    fn bytes(_: Size) -> u64 {
+        0 // a count goes along
+    }
+    const ALIGN: u64 = 8;
+}
+memory_arguments! { source [] Pairs = Pairs; }
+
+impl Pairs {
+    /// One of them, the same for all lanes.
+    #[inline(always)]
+    pub fn pair(self, index: u32) -> [u64; 2] {
+        let at = self.0.wrapping_add(index as usize * 16);
+        // SAFETY: the caller has checked the count.
+        let ([a, b], [c, d]) = unsafe { (arch::load64(at), arch::load64(at.wrapping_add(8))) };
+        [(b as u64) << 32 | a as u64, (d as u64) << 32 | c as u64]
     }
 }

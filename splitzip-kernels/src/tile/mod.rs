@@ -12,6 +12,7 @@
 //! instructions). What does cost: iterators with `zip` in a lane, an index that is not known when compiled, a loop with a branch
 //! in it over an array (write [`unroll!`](crate::unroll)); each puts the array into local memory.
 
+mod batch;
 pub mod bits;
 mod block;
 mod channels;
@@ -22,6 +23,7 @@ mod element;
 mod elements;
 mod float;
 mod memory;
+mod pages;
 mod part;
 mod parts;
 mod plane;
@@ -33,6 +35,10 @@ mod sums;
 mod turn;
 mod words;
 
+pub use batch::{
+    Batch, BatchFrame, BatchFrameIn, BatchGroup, BatchOf, BatchRecords, BatchTensor, BatchWorkspace,
+    ChunkPlace, Described, InBatch, OfBatch,
+};
 pub use block::{Block, BlockArray, Warp};
 pub use channels::{ChannelBases, ChannelBasesOut};
 pub use chunk::{Chunk, TAIL_BYTES, Tail, TailArea};
@@ -41,7 +47,8 @@ pub use each::{Each, EachValue, map_each};
 pub use element::Element;
 pub use elements::{Elements, ElementsOut, RowValues, RowValuesOut};
 pub use float::{maximum, multiply_add};
-pub use memory::{ChunkSums, Dynamic, Header, Nothing, Status, Table, Update};
+pub use memory::{ChunkSums, Dynamic, Header, Nothing, Pairs, Status, Table, Update};
+pub use pages::{Asked, PIECES_BYTES};
 pub use part::Part;
 pub(crate) use part::{count_before, patch};
 pub use parts::Parts;
@@ -51,7 +58,7 @@ pub(crate) use raw::raw_words;
 pub use strip::{Matrix, Row, RowStrips, Rows, Strip, Strips};
 pub use sums::GroupSums;
 pub use turn::{
-    Arrival, Ended, InOrder, Order, PartsOut, Placement, Seats, TURN_BYTES, TURN_SUMS_BYTES, Turns,
+    Arrival, Ended, InOrder, Order, PartsOut, Placement, Records, Seats, TURN_BYTES, TURN_SUMS_BYTES, Turns,
 };
 pub use words::Words;
 

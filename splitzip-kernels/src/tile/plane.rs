@@ -44,6 +44,12 @@ pub struct InChunk<W>(*const u8, PhantomData<W>);
 unsafe impl<W> Sync for InChunk<W> where for<'a> super::AnyMemory<'a>: super::MemoryInsideALane {}
 
 impl<W: Words> In<W> {
+    /// A plane that starts at an address which the launcher has checked in another way.
+    #[inline(always)]
+    pub(crate) fn from_start(p: *const u8) -> Self {
+        In(p, PhantomData)
+    }
+
     /// The chunk, as words of every lane; zero bits for elements that do not exist.
     #[inline(always)]
     pub fn load(self, program: &Program, chunk: &Chunk, area: TailArea) -> Tile<W> {
@@ -63,7 +69,7 @@ impl<W: Words> In<W> {
     #[inline(always)]
     pub fn chunk(self, program: &Program, chunk: &Chunk, fill: Fill, area: TailArea) -> InChunk<W> {
         // SAFETY: the launcher has checked the length.
-        let p = unsafe { self.0.add(chunk.index as usize * W::CHUNK_BYTES as usize) };
+        let p = self.0.wrapping_add(chunk.index as usize * W::CHUNK_BYTES as usize);
         if chunk.is_whole() || chunk.valid == 0 {
             return InChunk(p, PhantomData);
         }
@@ -94,6 +100,17 @@ impl<W: Words> In<W> {
 }
 
 impl<W: Words> InChunk<W> {
+    /// A whole chunk, or a copy, at an address that somebody else has checked.
+    #[inline(always)]
+    pub(in crate::tile) fn at(p: *const u8) -> Self {
+        InChunk(p, PhantomData)
+    }
+
+    #[inline(always)]
+    pub(in crate::tile) fn address(self) -> *const u8 {
+        self.0
+    }
+
     /// The words of every lane.
     #[inline(always)]
     pub fn load(self) -> Tile<W> {
@@ -138,6 +155,12 @@ impl<W: Words> InChunk<W> {
 }
 
 impl<W: Words> Out<W> {
+    /// As [`In::from_start`].
+    #[inline(always)]
+    pub(crate) fn from_start(p: *mut u8) -> Self {
+        Out(p, PhantomData)
+    }
+
     /// Writes the chunk; of a short one, the elements that exist (through `area` of its tail).
     #[inline(always)]
     pub fn store(self, program: &Program, chunk: &Chunk, area: TailArea, tile: &Tile<W>) {

@@ -42,6 +42,16 @@ impl Program {
         self.0.index()
     }
 
+    /// The number of this program among those that run at once, if none comes after another one: a place in memory that nobody else uses meanwhile.
+    #[inline(always)]
+    pub(crate) fn slot(&self) -> u32 {
+        #[cfg(target_arch = "nvptx64")]
+        return self.index();
+        // One after the other.
+        #[cfg(not(target_arch = "nvptx64"))]
+        return 0;
+    }
+
     #[inline(always)]
     pub(crate) fn shared(&self) -> Shared {
         self.0.shared()

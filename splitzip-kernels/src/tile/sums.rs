@@ -9,8 +9,6 @@ use super::{Program, Tile, generate};
 #[cfg(target_arch = "nvptx64")]
 use crate::arch;
 use crate::arch::Shared;
-#[cfg(target_arch = "nvptx64")]
-use crate::launch::Queue;
 use crate::stream::{CHUNK, GROUP};
 
 /// Where the programs of a block sum up the channels of their group.
@@ -69,11 +67,10 @@ impl GroupSums {
 /// Where programs of a block run together.
 #[cfg(target_arch = "nvptx64")]
 impl GroupSums {
-    /// For a group of a tensor, at `at`: summed up if it is whole.
+    /// For a group, at `at`: summed up if it is whole.
     #[inline(always)]
-    pub(in crate::tile) fn of_group(at: Shared, queue: Queue, group: u32, channels: u32) -> Self {
-        let whole = (group as u64 + 1) * (CHUNK * GROUP) as u64 <= queue.elements;
-        let takes = whole && Self::takes(channels);
+    pub(in crate::tile) fn of_group(at: Shared, is_whole: bool, channels: u32) -> Self {
+        let takes = is_whole && Self::takes(channels);
         GroupSums {
             at,
             shift: if takes { (CHUNK * GROUP).trailing_zeros() - channels.trailing_zeros() } else { 0 },

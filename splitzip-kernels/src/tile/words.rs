@@ -26,6 +26,8 @@ pub trait Words: Value + LaneValue<Tile = Tile<Self>> {
     unsafe fn write(self, p: *mut u8, lane: u32);
     /// Something of every load that [`Words::read`] makes.
     fn one_of_each_load(self) -> u32;
+    /// The words of one run, eight elements in element order: four of 16 bits an element, two of 8 bits.
+    fn run(self, run: usize) -> [u32; 4];
     /// Word by word.
     fn from_fn(f: impl Fn(u32) -> u32) -> Self;
     /// One of the words.
@@ -98,6 +100,13 @@ impl<const N: usize> Words for [u32; N] {
                 unsafe { arch::store32(p.add(i * 128), self[i]) }
             });
         }
+    }
+
+    #[inline(always)]
+    fn run(self, run: usize) -> [u32; 4] {
+        let (words, mut out) = (N / 4, [0; 4]);
+        crate::unroll!(i < 4 => if i < words { out[i] = self[run * words + i] });
+        out
     }
 
     #[inline(always)]

@@ -7,7 +7,7 @@ use std::path::Path;
 use syn::{FnArg, ImplItem, Item, Signature, Visibility};
 
 /// What one machine has and the other cannot have. Here: what blocks need that run at the same time (`tile/turn/block.rs`).
-const ONLY_GPU: [&str; 16] = [
+const ONLY_GPU: [&str; 15] = [
     "Program::on_gpu",
     "Block::on_gpu",
     "Program::rank",
@@ -17,7 +17,6 @@ const ONLY_GPU: [&str; 16] = [
     "Program::arrive",
     "Program::wait",
     "Program::wait_among",
-    "Shared::load128",
     "pause",
     "take32",
     "take64",

@@ -20,10 +20,10 @@ mod single;
 #[cfg(target_arch = "nvptx64")]
 mod staying;
 
-use crate::arch;
-use crate::launch::{Extent, Queue, Size, memory_arguments};
+use crate::arch::{self, Shared};
+use crate::launch::{Extent, Size, memory_arguments};
 use crate::stream::{GROUP, groups};
-use crate::tile::{Chunk, Directory, GroupSums, Part, Program, Tail, Tile, Update};
+use crate::tile::{Directory, GroupSums, Part, Program, Tile, Update};
 
 /// In which order variable parts stand in a frame.
 pub trait Placement: Copy + 'static {
@@ -84,6 +84,11 @@ impl Seats {
         self.programs + P::BOOKKEEPERS
     }
 
+    /// Where in the memory of a block the first of three preparations is.
+    pub const fn prepared_at(&self) -> u32 {
+        TURN_BYTES + if self.channels { TURN_SUMS_BYTES } else { 0 }
+    }
+
     /// Bytes of memory of a program.
     pub const fn bytes<P: Placement>(&self) -> u32 {
         self.parts_at + P::TURNS_HELD * self.rounds() * Part::BYTES
@@ -105,28 +110,61 @@ impl Seats {
     }
 }
 
+/// Where the records of groups stand: in the directory of a tensor, or in those of a batch.
+pub trait Records: Copy {
+    /// The directory that has the record of a group of the launch, and the number of the group there.
+    fn of_group(self, group: u32) -> (Directory, u32);
+    /// Writes where the parts of a group start, in words.
+    fn store_start(self, group: u32, start: u64);
+    /// Bytes of block memory a turn, for what the programs of a group are told of it beforehand.
+    const PREPARED_BYTES: u32 = 0;
+    /// Puts that there. Only a program that keeps the books does.
+    fn prepare(self, _: &Program, _: u32, _: Shared) {}
+}
+
+impl Records for Directory {
+    #[inline(always)]
+    fn of_group(self, group: u32) -> (Directory, u32) {
+        (self, group)
+    }
+
+    #[inline(always)]
+    fn store_start(self, group: u32, start: u64) {
+        self.store_start(group, start);
+    }
+}
+
 /// The turns of a program.
 pub trait Turns: Copy {
-    /// The first group of this block. `start` says how many words are before this tensor.
-    fn enter(program: &Program, queue: Queue, seats: Seats, order: Order, start: Update<8>) -> Self;
+    /// The first of `groups` groups that this block has. `start` says how many words are before all of them.
+    fn enter<R: Records>(
+        program: &Program,
+        groups: u32,
+        seats: Seats,
+        order: Order,
+        start: Update<8>,
+        records: R,
+    ) -> Self;
     /// Is there a chunk, or something that is not placed yet?
     fn has_group(&self) -> bool;
-    /// The chunk of this program.
-    fn chunk(&self, queue: Queue, tail: Tail) -> Chunk;
+    /// The group of this program, and which of its 16 chunks the program has.
+    fn seat(&self) -> (u32, u32);
     /// Where this program puts its part together.
     fn part(&self, program: &Program) -> Part;
-    /// Where the channels of this group are summed up, if they are.
-    fn sums(&self, program: &Program, queue: Queue, channels: u32) -> GroupSums;
+    /// What was [prepared](Records::prepare) for this group.
+    fn prepared<R: Records>(&self, program: &Program, records: R) -> Shared;
+    /// Where the channels of this group are summed up, if they are: only of a whole one.
+    fn sums(&self, program: &Program, is_whole: bool, channels: u32) -> GroupSums;
     /// Adds to them, and waits for all programs that code the group.
     fn sum_up(&self, program: &Program, sums: GroupSums, own: &Tile<[u32; 4]>);
     /// Leaves the entry of this program's chunk, with the number of words of its part. All programs of the block do.
-    fn count(&mut self, program: &Program, directory: Directory, entry: u32);
+    fn count<R: Records>(&mut self, program: &Program, records: R, entry: u32);
     /// Goes on to the next chunk, and places parts when it is time. `end` gets the words of the frame so far, where programs run in order.
-    fn next(&mut self, program: &Program, directory: Directory, parts: PartsOut, end: Update<8>);
+    fn next<R: Records>(&mut self, program: &Program, records: R, parts: PartsOut, end: Update<8>);
     /// Is this a program that keeps the books, and codes nothing?
     fn keeps_books(&self) -> bool;
     /// Keeps the books until the block has no group left.
-    fn keep_books(&mut self, program: &Program, directory: Directory, parts: PartsOut);
+    fn keep_books<R: Records>(&mut self, program: &Program, records: R, parts: PartsOut);
     /// After all turns: who knows where the parts of the tensor end, and has not told yet.
     fn ended(&self) -> Ended;
     /// The last of all makes the order ready for the next launch.

@@ -2,11 +2,10 @@
 //!
 //! The order holds the words so far. Threads that share a tensor have an order and a place for parts each, and put them together afterwards.
 
-use super::{Ended, Order, PartsOut, Seats, Turns};
-use crate::arch;
-use crate::launch::Queue;
+use super::{Ended, Order, PartsOut, Records, Seats, Turns};
+use crate::arch::{self, Shared};
 use crate::stream::{ENTRY_WORDS, GROUP};
-use crate::tile::{Chunk, Directory, GroupSums, Part, Program, Tail, Tile, Update};
+use crate::tile::{GroupSums, Part, Program, Tile, Update};
 
 /// The chunk that a program works on.
 #[derive(Clone, Copy)]
@@ -22,7 +21,14 @@ pub struct SequentialTurn {
 impl Turns for SequentialTurn {
     /// The chunk with the number of the program. `start` says how many words are before this tensor.
     #[inline(always)]
-    fn enter(program: &Program, _: Queue, seats: Seats, order: Order, start: Update<8>) -> Self {
+    fn enter<R: Records>(
+        program: &Program,
+        _: u32,
+        seats: Seats,
+        order: Order,
+        start: Update<8>,
+        _: R,
+    ) -> Self {
         let (order, index) = (order.0, program.index());
         let (base, parts_at) = (start.load64(0), seats.parts_at);
         SequentialTurn { order, index, base, words: 0, parts_at, done: false }
@@ -34,8 +40,16 @@ impl Turns for SequentialTurn {
     }
 
     #[inline(always)]
-    fn chunk(&self, queue: Queue, tail: Tail) -> Chunk {
-        Chunk::at(self.index, queue.chunks(), tail)
+    fn seat(&self) -> (u32, u32) {
+        (self.index / GROUP, self.index % GROUP)
+    }
+
+    /// Made now, in the memory of the program behind its part.
+    #[inline(always)]
+    fn prepared<R: Records>(&self, program: &Program, records: R) -> Shared {
+        let to = program.shared().at(self.parts_at + Part::BYTES);
+        records.prepare(program, self.index / GROUP, to);
+        to
     }
 
     #[inline(always)]
@@ -45,7 +59,7 @@ impl Turns for SequentialTurn {
 
     /// None: the other chunks of the group do not run now.
     #[inline(always)]
-    fn sums(&self, program: &Program, _: Queue, _: u32) -> GroupSums {
+    fn sums(&self, program: &Program, _: bool, _: u32) -> GroupSums {
         GroupSums::none(program)
     }
 
@@ -54,17 +68,18 @@ impl Turns for SequentialTurn {
 
     /// Stores the entry of the chunk, and says how many words its part has.
     #[inline(always)]
-    fn count(&mut self, _: &Program, directory: Directory, entry: u32) {
-        directory.store_entry_in_lane(self.index, entry);
+    fn count<R: Records>(&mut self, _: &Program, records: R, entry: u32) {
+        let (directory, group) = records.of_group(self.index / GROUP);
+        directory.store_entry_in_lane(group * GROUP + self.index % GROUP, entry);
         self.words = entry & ENTRY_WORDS;
     }
 
     /// Places the part. `end` gets the words of the frame so far.
     #[inline(always)]
-    fn next(&mut self, program: &Program, directory: Directory, parts: PartsOut, end: Update<8>) {
+    fn next<R: Records>(&mut self, program: &Program, records: R, parts: PartsOut, end: Update<8>) {
         let start = self.so_far();
         if self.index.is_multiple_of(GROUP) {
-            directory.store_start(self.index / GROUP, self.base + start);
+            records.store_start(self.index / GROUP, self.base + start);
         }
         // SAFETY: the frame has room for every part.
         unsafe { self.part(program).copy_to(self.words, parts.at(self.base + start)) };
@@ -81,7 +96,7 @@ impl Turns for SequentialTurn {
     }
 
     #[inline(always)]
-    fn keep_books(&mut self, _: &Program, _: Directory, _: PartsOut) {}
+    fn keep_books<R: Records>(&mut self, _: &Program, _: R, _: PartsOut) {}
 
     /// `end` has it already.
     #[inline(always)]

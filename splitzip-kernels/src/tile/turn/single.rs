@@ -4,11 +4,10 @@
 //! a fence. A block of 8 programs with two chunks each has its barriers once for two chunks, and six of them on a multiprocessor hide each other's. (`w2x3`,
 //! `w2x2x3`: 0.966 and 0.975 of a copy; blocks of 16 programs 0.942 and 0.880, blocks that stay 0.936 and 0.847; one with a fence, `w2x3`, 0.59.)
 
-use super::{Ended, Order, PartsOut, Seats, TURN_BYTES, Turns};
+use super::{Ended, Order, PartsOut, Records, Seats, TURN_BYTES, Turns};
 use crate::arch::{self, Shared};
-use crate::launch::Queue;
 use crate::stream::{ENTRY_WORDS, GROUP};
-use crate::tile::{Chunk, Directory, GroupSums, Part, Program, Tail, Tile, Update, generate};
+use crate::tile::{GroupSums, Part, Program, Tile, Update, generate};
 
 const ENTRIES: u32 = 0; // 16 x u32: entries of the chunks
 const GOES_TO: u32 = 64; // u64: where the parts of the group go, or 0
@@ -30,7 +29,14 @@ pub struct SingleTurn {
 
 impl Turns for SingleTurn {
     #[inline(always)]
-    fn enter(program: &Program, queue: Queue, seats: Seats, order: Order, start: Update<8>) -> Self {
+    fn enter<R: Records>(
+        program: &Program,
+        groups: u32,
+        seats: Seats,
+        order: Order,
+        start: Update<8>,
+        _: R,
+    ) -> Self {
         let machine = program.machine();
         if seats.channels && machine.rank() == 0 {
             GroupSums::clear(machine.block_shared().at(TURN_BYTES));
@@ -39,7 +45,7 @@ impl Turns for SingleTurn {
             order: order.0,
             seats,
             start,
-            groups: queue.groups(),
+            groups,
             group: machine.block_index().0,
             round: 0,
             rank: machine.rank(),
@@ -55,8 +61,14 @@ impl Turns for SingleTurn {
     }
 
     #[inline(always)]
-    fn chunk(&self, queue: Queue, tail: Tail) -> Chunk {
-        Chunk::at(self.group * GROUP + self.seats.seat(self.rank, self.round), queue.chunks(), tail)
+    fn seat(&self) -> (u32, u32) {
+        (self.group, self.seats.seat(self.rank, self.round))
+    }
+
+    /// Made now: a batch is never encoded with parts as they come.
+    #[inline(always)]
+    fn prepared<R: Records>(&self, program: &Program, _: R) -> Shared {
+        program.shared()
     }
 
     #[inline(always)]
@@ -65,8 +77,8 @@ impl Turns for SingleTurn {
     }
 
     #[inline(always)]
-    fn sums(&self, _: &Program, queue: Queue, channels: u32) -> GroupSums {
-        GroupSums::of_group(self.block.at(TURN_BYTES), queue, self.group, channels)
+    fn sums(&self, _: &Program, is_whole: bool, channels: u32) -> GroupSums {
+        GroupSums::of_group(self.block.at(TURN_BYTES), is_whole, channels)
     }
 
     /// The first barrier costs little: it passes while the elements are under way.
@@ -79,7 +91,7 @@ impl Turns for SingleTurn {
 
     /// After the last chunk, the first program asks for a place; it puts its part together meanwhile.
     #[inline(always)]
-    fn count(&mut self, program: &Program, directory: Directory, entry: u32) {
+    fn count<R: Records>(&mut self, program: &Program, records: R, entry: u32) {
         for lane in arch::lanes() {
             if lane == 0 {
                 self.block.at(ENTRIES + self.seats.seat(self.rank, self.round) * 4).store32(entry);
@@ -92,9 +104,10 @@ impl Turns for SingleTurn {
         if self.rank == 0 {
             let entries = self.entries();
             let total = program.sum(&generate(|lane| entries.at(lane) & ENTRY_WORDS));
+            let (directory, group) = records.of_group(self.group);
             for lane in arch::lanes() {
                 if lane < GROUP {
-                    directory.store_entry_in_lane(self.group * GROUP + lane, entries.at(lane));
+                    directory.store_entry_in_lane(group * GROUP + lane, entries.at(lane));
                 }
             }
             self.taken = generate(|lane| {
@@ -105,13 +118,13 @@ impl Turns for SingleTurn {
     }
 
     #[inline(always)]
-    fn next(&mut self, program: &Program, directory: Directory, parts: PartsOut, _: Update<8>) {
+    fn next<R: Records>(&mut self, program: &Program, records: R, parts: PartsOut, _: Update<8>) {
         self.round += 1;
         if self.round < self.seats.rounds() {
             return;
         }
         if self.rank == 0 {
-            self.place(program, directory, parts);
+            self.place(program, records, parts);
         }
         program.machine().sync_block();
         let [low, high] = self.block.at(GOES_TO).load64();
@@ -138,7 +151,7 @@ impl Turns for SingleTurn {
     }
 
     #[inline(always)]
-    fn keep_books(&mut self, _: &Program, _: Directory, _: PartsOut) {}
+    fn keep_books<R: Records>(&mut self, _: &Program, _: R, _: PartsOut) {}
 
     #[inline(always)]
     fn ended(&self) -> Ended {
@@ -168,13 +181,13 @@ impl SingleTurn {
 
     /// Says where the parts go; nowhere, if the order is not prepared.
     #[inline(always)]
-    fn place(&mut self, program: &Program, directory: Directory, parts: PartsOut) {
+    fn place<R: Records>(&mut self, program: &Program, records: R, parts: PartsOut) {
         let mut to = 0;
         let earlier = program.sum(&self.taken.slot(1)).wrapping_sub(Order::NOBODY);
         if earlier < self.groups {
             let start = self.start.load64(0) + program.sum(&self.taken.slot(0)) as u64;
             to = parts.at(start).0 as u64;
-            directory.store_start(self.group, start);
+            records.store_start(self.group, start);
             if earlier + 1 == self.groups {
                 let words = self.entries();
                 let words = program.sum(&generate(|lane| words.at(lane) & ENTRY_WORDS));

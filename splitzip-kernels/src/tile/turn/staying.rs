@@ -14,11 +14,10 @@
 //!
 //! The last bookkeeper that leaves zeroes the tree and steps the launch number, which tells words of groups from those of earlier launches.
 
-use super::{Ended, InOrder, Order, PartsOut, Placement, Seats, TURN_BYTES, Turns};
+use super::{Ended, InOrder, Order, PartsOut, Placement, Records, Seats, TURN_BYTES, Turns};
 use crate::arch::{self, Shared};
-use crate::launch::Queue;
 use crate::stream::{ENTRY_WORDS, GROUP};
-use crate::tile::{Chunk, Directory, GroupSums, Part, Program, Tail, Tile, Update, generate};
+use crate::tile::{GroupSums, Part, Program, Tile, Update, generate};
 
 // Block memory, and barriers: three of each, by slots. Turn `t` has slot `t % 3`.
 const ENTRIES: u32 = 0; // 3 x 16 x u32: entries of the chunks
@@ -48,7 +47,14 @@ pub struct StayingTurn {
 
 impl Turns for StayingTurn {
     #[inline(always)]
-    fn enter(program: &Program, queue: Queue, seats: Seats, order: Order, start: Update<8>) -> Self {
+    fn enter<R: Records>(
+        program: &Program,
+        groups: u32,
+        seats: Seats,
+        order: Order,
+        start: Update<8>,
+        records: R,
+    ) -> Self {
         let machine = program.machine();
         let (rank, block, order) = (machine.rank(), machine.block_shared(), order.0);
         if rank == seats.programs {
@@ -57,6 +63,13 @@ impl Turns for StayingTurn {
                     // SAFETY: the header, checked by the launcher.
                     let first = unsafe { arch::take32(order, 1) };
                     block.at(MESSAGE + 8).store32(first);
+                }
+            }
+            if R::PREPARED_BYTES != 0 {
+                program.sync();
+                let first = machine.uniform(block.at(MESSAGE + 8).load32());
+                if first < groups {
+                    records.prepare(program, first, block.at(seats.prepared_at()));
                 }
             }
         }
@@ -69,7 +82,7 @@ impl Turns for StayingTurn {
         StayingTurn {
             order,
             seats,
-            groups: if machine.uniform(magic) == Order::MAGIC { queue.groups() } else { 0 },
+            groups: if machine.uniform(magic) == Order::MAGIC { groups } else { 0 },
             // The slot of the first message is used again when the second turn was counted.
             group: machine.uniform(block.at(MESSAGE + 8).load32()),
             slot: 0,
@@ -90,8 +103,13 @@ impl Turns for StayingTurn {
     }
 
     #[inline(always)]
-    fn chunk(&self, queue: Queue, tail: Tail) -> Chunk {
-        Chunk::at(self.group * GROUP + self.seats.seat(self.rank, self.round), queue.chunks(), tail)
+    fn seat(&self) -> (u32, u32) {
+        (self.group, self.seats.seat(self.rank, self.round))
+    }
+
+    #[inline(always)]
+    fn prepared<R: Records>(&self, _: &Program, _: R) -> Shared {
+        self.prepared_slot::<R>(self.slot)
     }
 
     #[inline(always)]
@@ -100,8 +118,8 @@ impl Turns for StayingTurn {
     }
 
     #[inline(always)]
-    fn sums(&self, _: &Program, queue: Queue, channels: u32) -> GroupSums {
-        GroupSums::of_group(sums_at(self.block, self.slot), queue, self.group, channels)
+    fn sums(&self, _: &Program, is_whole: bool, channels: u32) -> GroupSums {
+        GroupSums::of_group(sums_at(self.block, self.slot), is_whole, channels)
     }
 
     /// Nobody reads the sums of the turn before any more when all have added to those of this one.
@@ -115,7 +133,7 @@ impl Turns for StayingTurn {
     }
 
     #[inline(always)]
-    fn count(&mut self, program: &Program, _: Directory, entry: u32) {
+    fn count<R: Records>(&mut self, program: &Program, _: R, entry: u32) {
         // Once more after the last group, to say that it was.
         if self.group < self.groups || self.earlier & 1 != 0 {
             for lane in arch::lanes() {
@@ -132,7 +150,7 @@ impl Turns for StayingTurn {
 
     /// Places the parts of two turns ago.
     #[inline(always)]
-    fn next(&mut self, program: &Program, _: Directory, _: PartsOut, _: Update<8>) {
+    fn next<R: Records>(&mut self, program: &Program, _: R, _: PartsOut, _: Update<8>) {
         self.round += 1;
         if self.round < self.seats.rounds() {
             return;
@@ -165,14 +183,14 @@ impl Turns for StayingTurn {
     }
 
     #[inline(always)]
-    fn keep_books(&mut self, program: &Program, directory: Directory, parts: PartsOut) {
+    fn keep_books<R: Records>(&mut self, program: &Program, records: R, parts: PartsOut) {
         if self.group >= self.groups {
             return;
         }
         if self.rank == self.seats.programs {
-            self.keep_counts(program, directory);
+            self.keep_counts(program, records);
         } else {
-            self.keep_places(program, directory, parts);
+            self.keep_places(program, records, parts);
         }
     }
 
@@ -218,16 +236,16 @@ impl StayingTurn {
 
     /// Counts every group of the block, and draws the ones to come: as late as can be, since whoever draws one holds up all later ones until it is counted.
     #[inline(always)]
-    fn keep_counts(&mut self, program: &Program, directory: Directory) {
+    fn keep_counts<R: Records>(&mut self, program: &Program, records: R) {
         let machine = program.machine();
         let mut next = program.sum(&self.draw());
-        self.tell_next(program, following(self.slot), next);
+        self.tell_next(program, records, following(self.slot), next);
         loop {
             machine.wait(COUNTED + self.slot);
             // The message of the turn before this one.
             let message = following(following(self.slot));
             if self.group >= self.groups {
-                return self.tell_next(program, message, next);
+                return self.tell_next(program, records, message, next);
             }
             let entries = self.entries();
             let (before, total) = program.scan(&generate(|lane| entries.at(lane) & ENTRY_WORDS));
@@ -235,23 +253,24 @@ impl StayingTurn {
                 self.publish(lane, total);
             }
             let drawn = self.draw();
+            let (directory, group) = records.of_group(self.group);
             for lane in arch::lanes() {
                 if lane < GROUP {
                     let words = entries.at(lane) & ENTRY_WORDS;
                     self.place_of(self.slot, lane).store64([before.at(lane), words]);
-                    directory.store_entry_in_lane(self.group * GROUP + lane, entries.at(lane));
+                    directory.store_entry_in_lane(group * GROUP + lane, entries.at(lane));
                 }
             }
             self.group = next;
             next = program.sum(&drawn);
-            self.tell_next(program, message, next);
+            self.tell_next(program, records, message, next);
             self.slot = following(self.slot);
         }
     }
 
     /// Places every group of the block, each when the next one is counted: by then the words of all groups before it are mostly there.
     #[inline(always)]
-    fn keep_places(&mut self, program: &Program, directory: Directory, parts: PartsOut) {
+    fn keep_places<R: Records>(&mut self, program: &Program, records: R, parts: PartsOut) {
         let (machine, base) = (program.machine(), self.start.load64(0));
         machine.arrive(TOLD + 1);
         machine.arrive(TOLD + 2);
@@ -267,7 +286,7 @@ impl StayingTurn {
                 asked = generate(|lane| self.look(lane));
             }
             let start = base + program.sum(&asked.slot(0)) as u64;
-            directory.store_start(self.group, start);
+            records.store_start(self.group, start);
             let to = parts.at(start).0 as u64;
             for lane in arch::lanes() {
                 if lane == 0 {
@@ -307,9 +326,18 @@ impl StayingTurn {
         })
     }
 
-    /// Completes a message.
+    /// What was prepared for the turn with this slot.
     #[inline(always)]
-    fn tell_next(&self, program: &Program, slot: u32, next: u32) {
+    fn prepared_slot<R: Records>(&self, slot: u32) -> Shared {
+        self.block.at(self.seats.prepared_at() + slot * R::PREPARED_BYTES)
+    }
+
+    /// Completes a message. (Nobody reads what was prepared for the turn that had this slot any more: its programs have counted the turn after it.)
+    #[inline(always)]
+    fn tell_next<R: Records>(&self, program: &Program, records: R, slot: u32, next: u32) {
+        if R::PREPARED_BYTES != 0 && next < self.groups {
+            records.prepare(program, next, self.prepared_slot::<R>(slot));
+        }
         for lane in arch::lanes() {
             if lane == 0 {
                 self.block.at(MESSAGE + slot * 16 + 8).store32(next);

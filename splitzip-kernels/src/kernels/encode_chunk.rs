@@ -1,0 +1,137 @@
+//! How a chunk is encoded, wherever its elements are and its parts go.
+
+use crate::dtype::Dtype;
+use crate::scheme::{Coded, Scheme, Shape, sums_of_runs, zeros_and_sum};
+use crate::stream::{ENTRY_MODE_SHIFT, MODE_EQUAL, MODE_RAW};
+use crate::tile::{
+    Chunk, InChunk, Out, Program, Records, TailArea, Tile, Turns, Words, each_run, generate, map, raw_words,
+};
+
+/// Where a tensor is written to. (Asked for each when it is wanted: who has the answer in memory need not hold it in registers.)
+pub(super) trait Frame<D: Dtype, S: Scheme>: Copy {
+    type Records: Records;
+    fn residuals(self) -> Out<D::Residuals>;
+    fn upper_residuals(self) -> Out<D::UpperResiduals>;
+    fn codes(self) -> Out<S::Codes>;
+    fn records(self) -> Self::Records;
+}
+
+/// What a chunk is coded with.
+#[derive(Clone, Copy)]
+pub(super) struct Coding<S: Scheme> {
+    /// What the scheme was given for the tensor.
+    pub staged: S::Book,
+    /// Channels of a group, with channel bases.
+    pub channels: u32,
+    /// Has the group all of its elements?
+    pub is_whole_group: bool,
+}
+
+/// Encodes a chunk.
+#[inline(always)]
+pub(super) fn encode_chunk<D: Dtype, S: Scheme, T: Turns, F: Frame<D, S>, const LEVEL: u32>(
+    program: &Program,
+    chunk: &Chunk,
+    input: InChunk<D::Words>,
+    tensor: Coding<S>,
+    frame: F,
+    turns: &mut T,
+) {
+    let Coding { staged, channels, is_whole_group } = tensor;
+    let part = turns.part(program);
+    let elements = input.load();
+    let (low, high) = map(&elements, D::split);
+    frame.residuals().store(program, chunk, TailArea::Residuals, &low);
+    frame.upper_residuals().store(program, chunk, TailArea::UpperResiduals, &high);
+    let spread = map(&elements, D::spread);
+    let first = || first_of::<D, S>(program, input);
+    // A chunk of equal elements differs from its first one nowhere; nearly all others do so at once.
+    let mut equal = !S::EQUAL_SHOWS && {
+        let first = program.pick(&map(&elements, D::first), 0);
+        !program.any(&map(&elements, |e| D::first_differences(e, first)))
+    };
+    let sums = turns.sums(program, is_whole_group, channels);
+    if S::CHANNELS && sums.are_wanted() {
+        turns.sum_up(program, sums, &map(&spread, sums_of_runs::<D>));
+    }
+    let mut book = S::first_book::<D, LEVEL>(program, chunk, staged, channels, sums, &spread, first);
+    let mut coded = S::code::<D, LEVEL>(program, chunk, book, &spread);
+    let mut shape = S::shape::<D>(program, book, &coded);
+    if S::EQUAL_SHOWS {
+        let unusual = if S::Second::COUNT == 0 { shape.escaped } else { shape.marked };
+        equal = unusual == 0 || unusual == chunk.valid;
+    }
+    let raw = raw_words(chunk.valid, D::EXPONENT_BITS - S::CODE_BITS);
+    equal = equal && is_equal::<D>(program, input);
+    if !equal && S::is_bad(&shape, raw) {
+        let (zeros, sum) = zeros_and_sum::<D>(program, chunk, input);
+        let second = S::second_book::<D>(program, chunk, book, zeros, sum);
+        // Two levels are kept until here. Of one, it is rare to come here, and a register decides.
+        if S::Second::COUNT == 0 || !S::is_same(book, second) {
+            (coded, shape, book) =
+                code_again::<D, S, LEVEL>(program, chunk, input, second, book, shape.words);
+        }
+    }
+    let (mut entry, mut is_coded) = (shape.words | S::mode(book) << ENTRY_MODE_SHIFT, 1);
+    if equal {
+        (entry, is_coded) = (1 | MODE_EQUAL << ENTRY_MODE_SHIFT, 0);
+        part.store_uniform(first());
+    } else if shape.words >= raw {
+        (entry, is_coded) = (raw | MODE_RAW << ENTRY_MODE_SHIFT, 0);
+        part.store_raw::<D, S, LEVEL>(program, chunk, &map(&again::<D, S>(program, input, 1), D::exponents));
+        coded.codes = map(&again::<D, S>(program, input, 1), |e| S::raw_codes(D::exponents(e)));
+    }
+    frame.codes().store(program, chunk, TailArea::Codes, &coded.codes);
+    turns.count(program, frame.records(), entry);
+    if is_coded != 0 {
+        S::write::<D, LEVEL>(program, book, &coded, &shape, input, part);
+    }
+}
+
+/// The elements, where they are rarely wanted. With channel bases there is no register for what others may hold until then: their addresses, and those of
+/// the first element.
+#[inline(always)]
+fn again<D: Dtype, S: Scheme>(program: &Program, input: InChunk<D::Words>, time: u32) -> Tile<D::Words> {
+    if S::CHANNELS { input.load_again(program, time) } else { input.load() }
+}
+
+/// The first element.
+#[inline(always)]
+fn first_of<D: Dtype, S: Scheme>(program: &Program, input: InChunk<D::Words>) -> u32 {
+    if S::CHANNELS { input.element(0) } else { program.pick(&map(&input.load(), D::first), 0) }
+}
+
+/// Codes a bad chunk in another way, and if that is no better, in the first way again: cheaper than to keep what the first try gave.
+#[inline(always)]
+fn code_again<D: Dtype, S: Scheme, const LEVEL: u32>(
+    program: &Program,
+    chunk: &Chunk,
+    input: InChunk<D::Words>,
+    second_book: S::Book,
+    first_book: S::Book,
+    first_words: u32,
+) -> (Coded<S>, Shape, S::Book) {
+    let (mut book, mut attempt) = (second_book, 1);
+    loop {
+        let spread = map(&again::<D, S>(program, input, attempt), D::spread);
+        let coded = S::code::<D, LEVEL>(program, chunk, book, &spread);
+        let shape = S::shape::<D>(program, book, &coded);
+        if attempt == 2 || shape.words < first_words {
+            return (coded, shape, book);
+        }
+        book = first_book;
+        attempt = 2;
+    }
+}
+
+/// Are all elements of a chunk the first one? Of a short one, whatever fills it up is.
+#[inline(always)]
+fn is_equal<D: Dtype>(program: &Program, input: InChunk<D::Words>) -> bool {
+    let first = input.element(0);
+    let differences = generate(|lane| {
+        let mut differences = 0;
+        each_run!(run => differences |= D::run_differences(input.run(lane, run), first));
+        differences
+    });
+    !program.any(&differences)
+}
