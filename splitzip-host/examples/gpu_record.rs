@@ -13,7 +13,7 @@ mod record;
 
 use rayon::prelude::*;
 use serde_json::{Value, json};
-use splitzip_host::conformance::{Member, cases_for, check, has, members};
+use splitzip_host::conformance::{Content, Member, cases_for, check, check_paged, has, members};
 use splitzip_host::cuda::Cuda;
 use splitzip_host::{Bases, Cpu, Executor, Flags, Frame, FrameSpec, TensorSpec};
 use std::path::{Path, PathBuf};
@@ -120,9 +120,12 @@ fn list(cuda: &Cuda, member: Member, failures: &mut Vec<String>) -> Result<Value
         .collect();
     let raw_bytes: usize = cases.iter().flat_map(|case| &case.inputs).map(Vec::len).sum();
     failures.extend(failed);
+    let contents = [Content::Mixed, Content::Outliers, Content::ZeroRandom];
+    failures.extend(contents.iter().filter_map(|&content| check_paged(cuda, member, content).err()));
     Ok(json!({
         "member": member.to_string(),
         "cases": cases.len(),
+        "paged": contents.len(),
         "raw_bytes": raw_bytes,
         "frame_bytes": frame_bytes.into_inner(),
     }))

@@ -330,7 +330,7 @@ impl Executor for Cpu {
         to: &Paged<'_>,
         pools: &mut [&mut [u8]],
     ) -> Result<()> {
-        let pairs = to.pair(frame, tokens)?;
+        let pairs = to.pair(frame.spec(), tokens)?;
         to.check_pools(&pools.iter().map(|pool| pool.len() as u64).collect::<Vec<_>>(), true)?;
         let pools: Vec<u64> = pools.iter_mut().map(|pool| pool.as_mut_ptr() as u64).collect();
         with_fixed_planes(frame, |frame| {

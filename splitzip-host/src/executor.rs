@@ -122,7 +122,7 @@ pub trait Executor: Send + Sync {
         to: &Paged<'_>,
         pools: &mut [&mut [u8]],
     ) -> Result<()> {
-        let pairs = to.pair(frame, tokens)?;
+        let pairs = to.pair(frame.spec(), tokens)?;
         to.check_pools(&pools.iter().map(|pool| pool.len() as u64).collect::<Vec<_>>(), true)?;
         for (number, (tensor, bytes)) in pairs.into_iter().enumerate() {
             let whole = bytes == (0..frame.layout().tensors[tensor].bytes);

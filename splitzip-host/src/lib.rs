@@ -24,6 +24,7 @@
 //! # }
 //! ```
 
+mod batch;
 mod codebook;
 mod codebook_file;
 #[doc(hidden)]

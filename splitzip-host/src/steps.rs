@@ -24,6 +24,18 @@ pub(crate) const COUNTS_BYTES: u64 = 2048;
 /// Elements of a group.
 const GROUP_ELEMENTS: u64 = (CHUNK * GROUP) as u64;
 
+/// Memory that a step reads: whoever runs the step vouches for it.
+pub(crate) fn source(address: u64, bytes: u64) -> Source<'static> {
+    // SAFETY: by those who run the step.
+    unsafe { Source::at(address, bytes) }
+}
+
+/// The same for memory that it writes.
+pub(crate) fn target(address: u64, bytes: u64) -> Target<'static> {
+    // SAFETY: by those who run the step.
+    unsafe { Target::at(address, bytes) }
+}
+
 /// Arguments of some kernel, ready to be run or launched.
 pub(crate) trait Step: Sync {
     /// What is run.
@@ -62,6 +74,7 @@ macro_rules! steps {
         }
     )* };
 }
+pub(crate) use steps;
 steps! {
     [D: dtype::Dtype] histogram, (D,), histogram::Arguments<'static, D>;
     [] pick, (), pick::Arguments<'static>;
@@ -133,13 +146,13 @@ pub(crate) trait Given: Argument {
 
 impl Given for Table<256> {
     fn host(steps: &Steps<'_>) -> Source<'static> {
-        Steps::source(steps.table, TABLE_BYTES)
+        source(steps.table, TABLE_BYTES)
     }
 }
 
 impl Given for Table<16> {
     fn host(steps: &Steps<'_>) -> Source<'static> {
-        Steps::source(steps.start_address() + 16, 16)
+        source(steps.start_address() + 16, 16)
     }
 }
 
@@ -152,14 +165,14 @@ impl Given for Nothing {
 impl Given for ChannelBases {
     fn host(steps: &Steps<'_>) -> Source<'static> {
         let (at, bytes) = steps.bases_from(0);
-        Steps::source(at, bytes)
+        source(at, bytes)
     }
 }
 
 impl Given for ChannelBasesOut {
     fn host(steps: &Steps<'_>) -> Target<'static> {
         let (at, bytes) = steps.bases_from(0);
-        Steps::target(at, bytes)
+        target(at, bytes)
     }
 }
 
@@ -180,7 +193,7 @@ fn unsupported(executor: &str, tensor: &TensorLayout) -> Error {
 }
 
 /// What kernels call a scheme with these bases.
-fn kernel_scheme(scheme: Scheme, bases: Bases) -> String {
+pub(crate) fn kernel_scheme(scheme: Scheme, bases: Bases) -> String {
     match bases {
         Bases::Chunk => scheme.name().to_owned(),
         Bases::Channel => format!("{}channel", scheme.name()),
@@ -188,7 +201,7 @@ fn kernel_scheme(scheme: Scheme, bases: Bases) -> String {
 }
 
 /// What kernels call a dtype. A stored tensor is read as 16-bit elements.
-fn kernel_dtype(dtype: Dtype) -> &'static str {
+pub(crate) fn kernel_dtype(dtype: Dtype) -> &'static str {
     if dtype.is_float() { dtype.name() } else { Dtype::Bf16.name() }
 }
 
@@ -259,22 +272,12 @@ impl<'l> Steps<'l> {
         self.dynamic(1 + self.number)
     }
 
-    fn source(address: u64, bytes: u64) -> Source<'static> {
-        // SAFETY: the contract of the type.
-        unsafe { Source::at(address, bytes) }
-    }
-
-    fn target(address: u64, bytes: u64) -> Target<'static> {
-        // SAFETY: the contract of the type.
-        unsafe { Target::at(address, bytes) }
-    }
-
     fn tail(&self) -> Target<'static> {
-        Self::target(self.workspace + self.places.tail_at, TAIL_BYTES)
+        target(self.workspace + self.places.tail_at, TAIL_BYTES)
     }
 
     fn words(&self) -> Source<'static> {
-        Self::source(self.elements, self.tensor().bytes)
+        source(self.elements, self.tensor().bytes)
     }
 
     /// Counts the exponents of a sample.
@@ -289,10 +292,10 @@ impl<'l> Steps<'l> {
     pub fn pick(&self) -> impl Step + use<> {
         pick::Arguments {
             programs: Programs { programs: 1 },
-            counts: Self::source(self.workspace + self.places.counts_at, COUNTS_BYTES),
+            counts: source(self.workspace + self.places.counts_at, COUNTS_BYTES),
             exponents: self.tensor().dtype.exponents() as u32,
-            codebook: Self::target(self.start_address() + 16, 16),
-            table: Self::target(self.table, TABLE_BYTES),
+            codebook: target(self.start_address() + 16, 16),
+            table: target(self.table, TABLE_BYTES),
         }
     }
 
@@ -323,11 +326,11 @@ impl<'l> Steps<'l> {
         let (before, (bases, bases_bytes)) = (elements * element_bytes, self.bases_from(first));
         bases::Arguments {
             grid: Groups { elements: tensor.elements - elements },
-            words: Self::source(self.elements + before, tensor.bytes - before),
+            words: source(self.elements + before, tensor.bytes - before),
             channels: tensor.channels as u32,
             mean_value,
             values,
-            bases: Self::target(bases, bases_bytes),
+            bases: target(bases, bases_bytes),
             tail: self.tail(),
         }
     }
@@ -394,20 +397,20 @@ impl<'l> Steps<'l> {
             words: self.words(),
             given: S::Given::host(self),
             channels: tensor.channels as u32,
-            residuals: Self::target(residuals, residual_bytes),
-            upper_residuals: Self::target(upper, upper_bytes),
-            codes: Self::target(codes, code_bytes),
-            directory: Self::target(self.frame + tensor.directory_at, self.directory_bytes()),
-            parts: Self::target(to.parts, 0),
-            order: Self::target(to.order, Order::bytes_for(tensor.elements)),
-            prologue: Self::source(to.prologue, 0),
+            residuals: target(residuals, residual_bytes),
+            upper_residuals: target(upper, upper_bytes),
+            codes: target(codes, code_bytes),
+            directory: target(self.frame + tensor.directory_at, self.directory_bytes()),
+            parts: target(to.parts, 0),
+            order: target(to.order, Order::bytes_for(tensor.elements)),
+            prologue: source(to.prologue, 0),
             prologue_bytes: if to.prologue != 0 { self.layout.static_bytes + dynamic_bytes } else { 0 },
-            header: Self::target(self.frame, 0),
-            start: Self::target(to.start, 8),
-            end: Self::target(to.end, 8),
-            dynamic: Self::source(dynamic, dynamic_bytes),
+            header: target(self.frame, 0),
+            start: target(to.start, 8),
+            end: target(to.end, 8),
+            dynamic: source(dynamic, dynamic_bytes),
             dynamic_bytes: if to.seal { dynamic_bytes } else { 0 },
-            check: Self::target(dynamic + 12, 4),
+            check: target(dynamic + 12, 4),
             tail: self.tail(),
         }
     }
@@ -483,9 +486,9 @@ impl<'l> Steps<'l> {
         let elements = tensor.bytes.div_ceil(u64::from(D::BITS / 8));
         checksum::Arguments {
             chunks: Chunks { elements },
-            words: Self::source(self.elements, elements * u64::from(D::BITS / 8)),
-            tensor_sum: Self::target(sum, 8),
-            chunk_sums: Self::target(self.frame + tensor.checksums_at, 0),
+            words: source(self.elements, elements * u64::from(D::BITS / 8)),
+            tensor_sum: target(sum, 8),
+            chunk_sums: target(self.frame + tensor.checksums_at, 0),
             keep: u32::from(keep),
             tail: self.tail(),
         }
@@ -509,16 +512,16 @@ impl<'l> Steps<'l> {
         let [(residuals, residual_bytes), (upper, upper_bytes), (codes, code_bytes)] = self.planes();
         decode::Arguments {
             chunks: Chunks { elements: tensor.elements },
-            words: Self::target(self.elements, tensor.bytes),
-            residuals: Self::source(residuals, residual_bytes),
-            upper_residuals: Self::source(upper, upper_bytes),
-            codes: Self::source(codes, code_bytes),
-            directory: Self::source(self.frame + tensor.directory_at, self.directory_bytes()),
-            parts: Self::source(self.frame + self.layout.dense_bytes, words * 4),
+            words: target(self.elements, tensor.bytes),
+            residuals: source(residuals, residual_bytes),
+            upper_residuals: source(upper, upper_bytes),
+            codes: source(codes, code_bytes),
+            directory: source(self.frame + tensor.directory_at, self.directory_bytes()),
+            parts: source(self.frame + self.layout.dense_bytes, words * 4),
             part_words: words,
             known: S::Known::host(self),
             channels: tensor.channels as u32,
-            status: Self::target(status, 4),
+            status: target(status, 4),
             tail: self.tail(),
         }
     }
@@ -547,11 +550,11 @@ impl Counting {
     fn of<D: dtype::Dtype>(&self) -> histogram::Arguments<'static, D> {
         histogram::Arguments {
             programs: Programs { programs: self.programs },
-            words: Steps::source(self.words, self.bytes),
+            words: source(self.words, self.bytes),
             elements: self.bytes / u64::from(D::BITS / 8),
             samples: self.samples,
-            counts: Steps::target(self.counts, COUNTS_BYTES),
-            tail: Steps::target(self.tail, TAIL_BYTES),
+            counts: target(self.counts, COUNTS_BYTES),
+            tail: target(self.tail, TAIL_BYTES),
         }
     }
 }
@@ -561,9 +564,9 @@ pub(crate) fn seal_frame(layout: &Layout, frame: u64) -> impl Step + use<> {
     let at = frame + layout.static_bytes;
     seal::Arguments {
         programs: Programs { programs: 1 },
-        dynamic: Steps::source(at, layout.dynamic_bytes),
+        dynamic: source(at, layout.dynamic_bytes),
         bytes: layout.dynamic_bytes,
-        check: Steps::target(at + 12, 4),
+        check: target(at + 12, 4),
     }
 }
 

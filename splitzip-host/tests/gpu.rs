@@ -5,8 +5,9 @@
 
 use cudarc::driver::{result, sys};
 use splitzip_host::conformance::{self, Case, Content, Member};
-use splitzip_host::cuda::{Cuda, DeviceBytes, EncodePlan, StreamHandle};
-use splitzip_host::{Cpu, Error, Executor, Flags, Frame};
+use splitzip_host::cuda::{Cuda, DeviceBytes, DevicePool, EncodePlan, StreamHandle};
+use splitzip_host::paged::{KvLayout, KvShape, PageIds, PageTable};
+use splitzip_host::{Cpu, Dtype, Error, Executor, Flags, Frame, Scheme};
 use std::io::Write;
 
 #[path = "support/members.rs"]
@@ -119,6 +120,92 @@ fn it_conforms() {
     let cuda = device!("it_conforms");
     let report = conformance::run(&cuda, &members()).unwrap_or_else(|error| panic!("{error}"));
     assert!(report.cases >= 80 * members().len(), "{report:?}");
+}
+
+#[test]
+fn it_conforms_in_pages() {
+    let cuda = device!("it_conforms_in_pages");
+    for member in members() {
+        for content in [Content::Mixed, Content::Outliers] {
+            conformance::check_paged(&cuda, member, content).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+}
+
+/// A graph holds the address of the page numbers: replayed after they have changed, it codes other pages.
+#[test]
+fn a_graph_on_other_pages() {
+    let cuda = device!("a_graph_on_other_pages");
+    let stream = cuda.context().new_stream().unwrap();
+    let handle = StreamHandle::from(&*stream);
+    let shape = KvShape { layers: 3, pages: 50, page_tokens: 16, heads: 2, head_dim: 64, dtype: Dtype::Bf16 };
+    let layout = KvLayout::vllm(&shape).unwrap();
+    let host: Vec<Vec<u8>> = layout
+        .pool_bytes()
+        .unwrap()
+        .iter()
+        .map(|&bytes| Content::Mixed.bytes(Dtype::Bf16, bytes as usize / 2, 64))
+        .collect();
+    let source: Vec<DeviceBytes> = host.iter().map(|pool| cuda.upload(pool).unwrap()).collect();
+    let target: Vec<DeviceBytes> =
+        host.iter().map(|pool| cuda.upload(&vec![0xa5; pool.len()]).unwrap()).collect();
+    let pools = |memory: &[DeviceBytes]| -> Vec<DevicePool> {
+        memory.iter().map(|of| DevicePool { address: of.address(), bytes: of.bytes() }).collect()
+    };
+    let ids = cuda.upload(&[0; 40]).unwrap();
+    let on_device = PageIds::Device { address: ids.address(), count: 10, entry_bytes: 4 };
+    let paged = layout.bind(PageTable::new(on_device, 16, 155).unwrap()).unwrap();
+    let spec = paged.spec(Scheme::W2x3, Flags::default());
+    let encode = cuda.plan_encode_paged(&spec, &[], &paged, &pools(&source)).unwrap();
+    let decode = cuda.plan_decode_paged(&spec, None, &paged, &pools(&target)).unwrap();
+    let (frame, status) = (cuda.allocate(encode.max_frame_bytes()).unwrap(), cuda.upload(&[0; 4]).unwrap());
+    let workspaces =
+        [encode.workspace_bytes(), decode.workspace_bytes()].map(|bytes| cuda.allocate(bytes).unwrap());
+    let [for_encode, for_decode] = workspaces.each_ref().map(DeviceBytes::address);
+    let call = || {
+        // SAFETY: buffers are as long as the plans say, and outlive the graph.
+        unsafe {
+            encode.encode(handle, frame.address(), for_encode).unwrap();
+            decode.decode(handle, frame.address(), frame.bytes(), for_decode, status.address()).unwrap();
+        }
+    };
+    // SAFETY: as above.
+    unsafe { encode.prepare(handle, for_encode) }.unwrap();
+    stream.synchronize().unwrap();
+    stream.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+    call();
+    let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    let graph = stream.end_capture(flags).unwrap().unwrap();
+    for round in 0..4 {
+        let numbers: Vec<i32> = (0..10).map(|entry| (entry * 7 + round * 3) % 50).collect();
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        // SAFETY: as long as the numbers; nothing is queued.
+        unsafe { result::memcpy_htod_sync(ids.address(), &bytes) }.unwrap();
+        cuda.context().synchronize().unwrap();
+        graph.launch().unwrap();
+        stream.synchronize().unwrap();
+        let named = layout.bind(PageTable::new(PageIds::I32(&numbers), 16, 155).unwrap()).unwrap();
+        let slices: Vec<&[u8]> = host.iter().map(Vec::as_slice).collect();
+        let mut expected = vec![0; spec.layout().unwrap().max_frame_bytes as usize];
+        let length = Cpu::new().encode_paged(&spec, &[], &named, &slices, &mut expected).unwrap();
+        let mut got = vec![0; length];
+        cuda.download(&frame, &mut got).unwrap();
+        assert!(got == expected[..length], "round {round}: another frame than the CPU's");
+        let decoded: Vec<Vec<u8>> = target
+            .iter()
+            .map(|of| {
+                let mut bytes = vec![0; of.bytes() as usize];
+                cuda.download(of, &mut bytes).unwrap();
+                bytes
+            })
+            .collect();
+        let slices: Vec<&[u8]> = decoded.iter().map(Vec::as_slice).collect();
+        let length = Cpu::new().encode_paged(&spec, &[], &named, &slices, &mut expected).unwrap();
+        assert!(got == expected[..length], "round {round}: other elements in the pages");
+    }
+    let mut found = [0xff; 4];
+    cuda.download(&status, &mut found).unwrap();
+    assert_eq!(found, [0; 4]);
 }
 
 #[test]

@@ -6,11 +6,14 @@
 
 #[path = "support/cases.rs"]
 mod cases;
+#[path = "support/in_pages.rs"]
+mod in_pages;
 #[path = "support/interpreter.rs"]
 mod interpreter;
 #[path = "support/mutation.rs"]
 mod mutation;
 
+use in_pages::InPages;
 use interpreter::Interpreter;
 use mutation::{Kind, Mutant, mutants};
 use rayon::prelude::*;
@@ -40,6 +43,8 @@ struct Damaged {
 }
 
 struct Cases {
+    member: Member,
+    in_pages: Vec<InPages>,
     prepared: Vec<Prepared>,
     damaged: Vec<Damaged>,
 }
@@ -58,6 +63,8 @@ fn member_of(entry: &str) -> Member {
         Some(("encode", rest)) if rest.starts_with("arrival_") => {
             find(&|member| named("encode_arrival", member))
         }
+        Some(("encode", rest)) if rest.starts_with("batch_") => find(&|member| named("encode_batch", member)),
+        Some(("decode", rest)) if rest.starts_with("batch_") => find(&|member| named("decode_batch", member)),
         Some(("encode", _)) => find(&|member| named("encode", member)),
         Some(("decode", _)) => find(&|member| named("decode", member)),
         Some(("histogram", "e4m3")) => find(&|member| with("e4m3", "w3", Bases::Chunk, member)),
@@ -80,6 +87,10 @@ fn prepare(member: Member) -> Cases {
     });
     cases.extend(cases::exponents(member));
     cases.extend([cases::crowded(member, 60), cases::large(member)]);
+    let in_pages = match cases::has_batches(member) {
+        true => cases.iter().filter_map(InPages::new).collect(),
+        false => Vec::new(),
+    };
     let prepared = cases
         .into_iter()
         .map(|case| {
@@ -98,12 +109,19 @@ fn prepare(member: Member) -> Cases {
             damaged.push(Damaged { case: case.clone(), frame, expected });
         }
     }
-    Cases { prepared, damaged }
+    Cases { member, in_pages, prepared, damaged }
 }
 
 /// Does the kernel do what it should? Only what concerns the entry is run.
 fn run(interpreter: Interpreter, entry: &str, cases: &Cases, count: usize) -> Result<Interpreter, String> {
     let text = |error: splitzip_host::Error| error.to_string();
+    if entry.contains("batch") || ["begin", "copy_pages"].contains(&entry) {
+        for &content in cases::contents_in_pages(cases.member) {
+            conformance::check_paged(&interpreter, cases.member, content)?;
+        }
+        cases.in_pages.iter().take(count).try_for_each(|case| case.check(&interpreter))?;
+        return Ok(interpreter);
+    }
     let decodes = entry.starts_with("decode");
     if let Some(dtype) = entry.strip_prefix("histogram_") {
         let dtype = Dtype::floats().find(|found| found.name() == dtype).unwrap();

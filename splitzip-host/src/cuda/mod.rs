@@ -6,16 +6,21 @@
 
 mod driver;
 mod kernels;
+mod paged;
 mod plan;
 
 pub use driver::{DriverVersion, driver_version};
 pub use kernels::{PTX, Ptx};
+pub use paged::{DecodePagedPlan, DevicePool, EncodePagedPlan};
+#[doc(hidden)]
+pub use paged::{DecodePagedWork, EncodePagedWork};
 pub use plan::{DecodePlan, EncodePlan};
 #[doc(hidden)]
 pub use plan::{DecodeWork, EncodeWork, Queue};
 
 use crate::format::{unpack, write};
-use crate::{CodebookChoice, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Reference, Result};
+use crate::paged::Paged;
+use crate::{CodebookChoice, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Layout, Reference, Result};
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 use kernels::Kernels;
 use std::ops::Range;
@@ -189,6 +194,63 @@ impl Cuda {
         DecodePlan::new(self, spec)
     }
 
+    /// A plan to encode the pages of a request on the device, into the frame that [`Executor::encode_paged`] gives.
+    ///
+    /// `pools` are those of the layout, in device memory. Page numbers may be in host memory (the plan has a copy of them on the device) or on the device.
+    ///
+    /// # Errors
+    /// As [`Executor::encode_paged`], and [`Unsupported`](crate::Error::Unsupported) for page numbers in device memory where the kernels over batches cannot do all
+    /// of the request.
+    pub fn plan_encode_paged(
+        &self,
+        spec: &FrameSpec,
+        codebooks: &[CodebookChoice],
+        from: &Paged<'_>,
+        pools: &[DevicePool],
+    ) -> Result<EncodePagedPlan> {
+        EncodePagedPlan::new(self, spec, codebooks, from, pools)
+    }
+
+    /// A plan to decode frames of a description into the pages of a request: all tokens, or `tokens`. As [`Executor::decode_paged`], but that checksums are not
+    /// looked at.
+    ///
+    /// # Errors
+    /// As [`Executor::decode_paged`].
+    pub fn plan_decode_paged(
+        &self,
+        spec: &FrameSpec,
+        tokens: Option<Range<u64>>,
+        to: &Paged<'_>,
+        pools: &[DevicePool],
+    ) -> Result<DecodePagedPlan> {
+        DecodePagedPlan::new(self, spec, tokens, to, pools)
+    }
+
+    /// Copies a frame that was encoded on the default stream to host bytes; returns how many it has.
+    fn read_frame(&self, layout: &Layout, frame: &DeviceBytes, out: &mut [u8]) -> Result<usize> {
+        let dense = layout.dense_bytes as usize;
+        self.download(frame, &mut out[..dense])?;
+        let at = layout.static_bytes as usize;
+        let words = out[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+        let end = dense as u64 + 4 * words;
+        if end > layout.max_frame_bytes {
+            let what = "encoding".to_owned();
+            return Err(Error::Device {
+                what,
+                reason: format!("the device counted {words} words, which cannot be"),
+            });
+        }
+        self.bind()?;
+        if words != 0 {
+            // SAFETY: inside of the frame.
+            unsafe {
+                result::memcpy_dtoh_sync(&mut out[dense..end as usize], frame.address() + dense as u64)
+            }
+            .map_err(driver_error("copying the variable parts"))?;
+        }
+        Ok(end as usize)
+    }
+
     pub(crate) fn bind(&self) -> Result<()> {
         self.context.bind_to_thread().map_err(driver_error("making the context current"))
     }
@@ -213,16 +275,33 @@ impl Cuda {
     /// [`Error::Device`].
     pub fn upload(&self, bytes: &[u8]) -> Result<DeviceBytes> {
         let memory = self.allocate(bytes.len() as u64)?;
-        if !bytes.is_empty() {
-            // SAFETY: as long as the slice. The driver returns when it has read the bytes, which is before they have arrived; streams that do not wait
-            // for the default one would start too early.
-            unsafe {
-                result::memcpy_htod_sync(memory.address, bytes)
-                    .and_then(|()| result::stream::synchronize(std::ptr::null_mut()))
-            }
-            .map_err(driver_error("copying to the device"))?;
-        }
+        self.write(&memory, bytes)?;
         Ok(memory)
+    }
+
+    /// The same of bytes that depend on the address that they get.
+    fn upload_at(&self, bytes: u64, of: impl FnOnce(u64) -> Vec<u8>) -> Result<DeviceBytes> {
+        let memory = self.allocate(bytes)?;
+        self.write(&memory, &of(memory.address))?;
+        Ok(memory)
+    }
+
+    /// Copies host bytes to the start of device memory that nobody uses, and waits.
+    fn write(&self, memory: &DeviceBytes, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if bytes.len() as u64 > memory.bytes {
+            let what = "the upload".to_owned();
+            return Err(Error::BufferSize { what, expected: memory.bytes, got: bytes.len() as u64 });
+        }
+        // SAFETY: checked. The driver returns when it has read the bytes, which is before they have arrived; streams that do not wait for the default one
+        // would start too early.
+        unsafe {
+            result::memcpy_htod_sync(memory.address, bytes)
+                .and_then(|()| result::stream::synchronize(std::ptr::null_mut()))
+        }
+        .map_err(driver_error("copying to the device"))
     }
 
     /// Copies device memory to host bytes, after everything queued on the default stream, and waits.
@@ -327,27 +406,7 @@ impl Executor for Cuda {
             plan.prepare(STREAM, workspace.address())?;
             plan.encode(STREAM, &addresses, frame.address(), workspace.address())?;
         };
-        let dense = plan.layout().dense_bytes as usize;
-        self.download(&frame, &mut out[..dense])?;
-        let at = plan.layout().static_bytes as usize;
-        let words = out[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
-        let end = dense as u64 + 4 * words;
-        if end > plan.max_frame_bytes() {
-            let what = "encoding".to_owned();
-            return Err(Error::Device {
-                what,
-                reason: format!("the device counted {words} words, which cannot be"),
-            });
-        }
-        self.bind()?;
-        if words != 0 {
-            // SAFETY: inside of the frame.
-            unsafe {
-                result::memcpy_dtoh_sync(&mut out[dense..end as usize], frame.address() + dense as u64)
-            }
-            .map_err(driver_error("copying the variable parts"))?;
-        }
-        Ok(end as usize)
+        self.read_frame(plan.layout(), &frame, out)
     }
 
     fn decode(&self, frame: &Frame<'_>, outputs: &mut [&mut [u8]]) -> Result<()> {
@@ -394,6 +453,57 @@ impl Executor for Cuda {
             tensor.verify_checksum(computed)?;
         }
         Ok(())
+    }
+
+    fn encode_paged(
+        &self,
+        spec: &FrameSpec,
+        codebooks: &[CodebookChoice],
+        from: &Paged<'_>,
+        pools: &[&[u8]],
+        out: &mut [u8],
+    ) -> Result<usize> {
+        let memory = pools.iter().map(|pool| self.upload(pool)).collect::<Result<Vec<_>>>()?;
+        let plan = self.plan_encode_paged(spec, codebooks, from, &DevicePool::of(&memory))?;
+        write::check_size("the frame".to_owned(), plan.max_frame_bytes(), out.len())?;
+        let frame = self.allocate(plan.max_frame_bytes())?;
+        let workspace = self.allocate(plan.workspace_bytes())?;
+        // SAFETY: everything lives until the downloads have waited.
+        unsafe {
+            plan.prepare(STREAM, workspace.address())?;
+            plan.encode(STREAM, frame.address(), workspace.address())?;
+        }
+        self.read_frame(plan.layout(), &frame, out)
+    }
+
+    fn decode_paged(
+        &self,
+        frame: &Frame<'_>,
+        tokens: Option<Range<u64>>,
+        to: &Paged<'_>,
+        pools: &mut [&mut [u8]],
+    ) -> Result<()> {
+        if frame.spec().flags.packed {
+            let unpacked = unpack(frame)?;
+            return self.decode_paged(&Frame::parse(&unpacked)?, tokens, to, pools);
+        }
+        let memory = pools.iter().map(|pool| self.upload(pool)).collect::<Result<Vec<_>>>()?;
+        let plan = self.plan_decode_paged(frame.spec(), tokens.clone(), to, &DevicePool::of(&memory))?;
+        let (device, status) = (self.upload(frame.bytes())?, self.upload(&[0; 4])?);
+        let workspace = self.allocate(plan.workspace_bytes())?;
+        let length = frame.bytes().len() as u64;
+        // SAFETY: everything lives until the downloads have waited.
+        unsafe { plan.decode(STREAM, device.address(), length, workspace.address(), status.address())? };
+        let mut found = [0; 4];
+        self.download(&status, &mut found)?;
+        if found != [0; 4] {
+            crate::Cpu::new().decode_paged(frame, tokens, to, pools)?; // knows what is damaged
+            return Err(Error::Chunk { tensor: 0, chunk: 0, reason: "a chunk is damaged".to_owned() });
+        }
+        for (memory, pool) in memory.iter().zip(pools.iter_mut()) {
+            self.download(memory, pool)?;
+        }
+        to.verify(frame, tokens, &pools.iter().map(|pool| &**pool).collect::<Vec<_>>())
     }
 
     fn decode_range(

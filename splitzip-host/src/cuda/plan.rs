@@ -20,10 +20,10 @@ use std::collections::HashMap;
 
 /// The kernels of a plan, by their entries: loaded when the plan is made, since a stream that is being captured cannot load any.
 #[derive(Default)]
-struct Functions(HashMap<&'static str, Function>);
+pub(super) struct Functions(HashMap<&'static str, Function>);
 
 impl Functions {
-    fn load(cuda: &Cuda, entries: &[&'static Entry]) -> Result<Functions> {
+    pub(super) fn load(cuda: &Cuda, entries: &[&'static Entry]) -> Result<Functions> {
         let load = |entry: &&'static Entry| Ok((entry.name, cuda.kernels.function(entry.name)?));
         entries.iter().map(load).collect::<Result<_>>().map(Functions)
     }
@@ -52,7 +52,7 @@ pub trait Queue {
 }
 
 /// A stream of the driver, with the kernels of a plan.
-struct Stream<'p> {
+pub(super) struct Stream<'p> {
     functions: &'p Functions,
     multiprocessors: u32,
     stream: StreamHandle,
@@ -60,7 +60,7 @@ struct Stream<'p> {
 
 impl<'p> Stream<'p> {
     /// A stream of the device, whose context becomes current.
-    fn of(cuda: &Cuda, functions: &'p Functions, stream: StreamHandle) -> Result<Stream<'p>> {
+    pub(super) fn of(cuda: &Cuda, functions: &'p Functions, stream: StreamHandle) -> Result<Stream<'p>> {
         cuda.bind()?;
         Ok(Stream { functions, multiprocessors: cuda.info().multiprocessors, stream })
     }
@@ -251,6 +251,16 @@ impl EncodeWork {
         &self.start
     }
 
+    /// Does any tensor get a codebook of its own sample?
+    pub(super) fn is_automatic(&self) -> bool {
+        self.automatic.contains(&true)
+    }
+
+    /// Where the encoder's tables lie in the start.
+    pub(super) fn tables_at(&self) -> u64 {
+        (self.layout.static_bytes + self.layout.dynamic_bytes).next_multiple_of(16)
+    }
+
     /// Where everything lies in the frame.
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -350,10 +360,7 @@ impl EncodeWork {
     fn steps(&self, number: usize, start: u64, elements: u64, frame: u64, workspace: u64) -> Steps<'_> {
         let table = match self.automatic[number] {
             true => workspace + self.places.table_at(number),
-            false => {
-                let tables = (self.layout.static_bytes + self.layout.dynamic_bytes).next_multiple_of(16);
-                start + tables + TABLE_BYTES * number as u64
-            }
+            false => start + self.tables_at() + TABLE_BYTES * number as u64,
         };
         Steps { layout: &self.layout, number, frame, workspace, places: self.places, elements, table }
     }
@@ -562,7 +569,7 @@ impl DecodeWork {
     }
 }
 
-fn check_alignment(what: &str, address: u64, align: u64) -> Result<()> {
+pub(super) fn check_alignment(what: &str, address: u64, align: u64) -> Result<()> {
     if address.is_multiple_of(align) {
         return Ok(());
     }

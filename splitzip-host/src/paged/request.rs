@@ -142,15 +142,15 @@ impl<'a> Paged<'a> {
         Ok(())
     }
 
-    /// The tensors of `frame` that these are, by their names, and the bytes of each that are wanted: those of all tokens, or of `tokens`.
+    /// The tensors of a frame that these are, by their names, and the bytes of each that are wanted: those of all tokens, or of `tokens`.
     pub(crate) fn pair(
         &self,
-        frame: &Frame<'_>,
+        frame: &FrameSpec,
         tokens: Option<Range<u64>>,
     ) -> Result<Vec<(usize, Range<u64>)>> {
-        self.check_layout_id(frame.spec().layout_id)?;
+        self.check_layout_id(frame.layout_id)?;
         let mut numbers: HashMap<&str, (usize, usize)> = HashMap::new();
-        for (number, spec) in frame.spec().tensors.iter().enumerate() {
+        for (number, spec) in frame.tensors.iter().enumerate() {
             numbers.entry(&spec.name).or_insert((number, 0)).1 += 1;
         }
         let mut pairs = Vec::with_capacity(self.tensors.len());
@@ -160,7 +160,7 @@ impl<'a> Paged<'a> {
             if found != 1 {
                 return Err(PagedError::Name { tensor: name.to_owned(), found }.into());
             }
-            let spec = &frame.spec().tensors[number];
+            let spec = &frame.tensors[number];
             let all = spec.shape.first().copied().unwrap_or(0);
             let wanted = tokens.clone().unwrap_or(0..all);
             let Range { start, end } = wanted;
@@ -183,6 +183,32 @@ impl<'a> Paged<'a> {
         Ok(pairs)
     }
 
+    /// Compares checksums of a frame with what was decoded from it: of chunks that are there in whole, and of tensors of which all is.
+    pub(crate) fn verify(
+        &self,
+        frame: &Frame<'_>,
+        tokens: Option<Range<u64>>,
+        pools: &[&[u8]],
+    ) -> Result<()> {
+        for (number, (of, bytes)) in self.pair(frame.spec(), tokens)?.into_iter().enumerate() {
+            let (tensor, elements) = (frame.tensor(of)?, super::naive::gather(self, number, pools)?);
+            let layout = tensor.layout();
+            let first = bytes.start.div_ceil(layout.chunk_bytes());
+            let skipped = (first * layout.chunk_bytes() - bytes.start).min(bytes.end - bytes.start) as usize;
+            let whole = match bytes.end {
+                end if end == layout.bytes => elements.len(),
+                end => elements.len().saturating_sub((end % layout.chunk_bytes()) as usize),
+            };
+            if skipped < whole {
+                tensor.verify_chunks(first, &elements[skipped..whole])?;
+            }
+            if bytes == (0..layout.bytes) && tensor.checksum().is_some() {
+                tensor.verify_checksum(crate::format::tensor_checksum(layout.dtype, &elements))?;
+            }
+        }
+        Ok(())
+    }
+
     fn check_layout_id(&self, frame: u64) -> Result<(), PagedError> {
         if frame == 0 || frame == self.layout_id {
             return Ok(());
@@ -192,6 +218,16 @@ impl<'a> Paged<'a> {
 
     /// Says whether these pools of so many bytes hold all pages; those of a destination (`unique`) no page twice.
     pub(crate) fn check_pools(&self, pools: &[u64], unique: bool) -> Result<(), PagedError> {
+        self.check_pools_on(pools, unique, false)
+    }
+
+    /// The same, where page numbers may be in device memory.
+    pub(crate) fn check_pools_on(
+        &self,
+        pools: &[u64],
+        unique: bool,
+        on_device: bool,
+    ) -> Result<(), PagedError> {
         let mut checked: Option<(PageTable<'_>, u64)> = None;
         for tensor in &self.tensors {
             let (name, place) = (&tensor.form().name, tensor.place());
@@ -204,7 +240,11 @@ impl<'a> Paged<'a> {
             }
             // Most requests have one table for all tensors.
             if checked != Some((tensor.table, place.pages)) {
-                tensor.table.check(place.pages, unique)?;
+                match tensor.table.ids() {
+                    // Kernels look at them.
+                    PageIds::Device { .. } if on_device => {}
+                    _ => tensor.table.check(place.pages, unique)?,
+                }
                 checked = Some((tensor.table, place.pages));
             }
         }

@@ -1,6 +1,7 @@
 //! Cases that mutants of the kernels have shown to be missing from the conformance list: `docs/mutants.md` has the story.
 
 use splitzip_host::conformance::{Case, Content, Member};
+use splitzip_host::cuda::PTX;
 use splitzip_host::format::write;
 use splitzip_host::{Bases, Executor, Flags, Reference, TensorSpec};
 
@@ -157,4 +158,27 @@ pub fn damaged(member: Member, content: Content, count: u64) -> (Case, Vec<Vec<u
     }
     frames.iter_mut().for_each(|frame| write::seal_dynamic(&layout, frame).unwrap());
     (case, frames)
+}
+
+/// Are there kernels over batches for a member?
+pub fn has_batches(member: Member) -> bool {
+    let channel = if member.bases == Bases::Channel { "channel" } else { "" };
+    let name = format!("encode_batch_{}_{}{channel}", member.dtype.name(), member.scheme.name());
+    PTX.iter().any(|ptx| ptx.entry == name)
+}
+
+/// What goes through pages besides: with channel bases, only requests of whole groups are encoded by the kernels over batches.
+pub fn contents_in_pages(member: Member) -> &'static [Content] {
+    const ALL: [Content; 6] = [
+        Content::Mixed,
+        Content::Outliers,
+        Content::ZeroRandom,
+        Content::Random,
+        Content::Zero,
+        Content::ZeroChannels,
+    ];
+    match (has_batches(member), member.bases) {
+        (true, Bases::Channel) => &ALL,
+        _ => &ALL[..1],
+    }
 }

@@ -5,10 +5,11 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use nvptx_builder::interpret::{BlockOrder, LaunchError, Memory, MemoryError, Module, Options};
-use splitzip_host::cuda::{DecodeWork, EncodeWork, PTX, Queue};
+use splitzip_host::cuda::{DecodePagedWork, DecodeWork, DevicePool, EncodePagedWork, EncodeWork, PTX, Queue};
 use splitzip_host::format::{unpack, write};
+use splitzip_host::paged::Paged;
 use splitzip_host::{
-    CodebookChoice, Cpu, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Reference, Result,
+    CodebookChoice, Cpu, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Layout, Reference, Result,
 };
 use splitzip_kernels::dtype::{Bf16, E4m3, E5m2, Fp16};
 use splitzip_kernels::kernels::histogram;
@@ -103,6 +104,67 @@ impl<'i> Device<'i> {
 
     fn upload(&self, bytes: &[u8]) -> u64 {
         self.memory.borrow_mut().upload_read_only(bytes)
+    }
+
+    /// Bytes that depend on their address; not to be written to.
+    fn upload_at(&self, bytes: u64, of: impl FnOnce(u64) -> Vec<u8>) -> Result<u64> {
+        let mut memory = self.memory.borrow_mut();
+        let address = memory.allocate(bytes as usize);
+        memory.write(address, &of(address)).map_err(memory_error)?;
+        Ok(address)
+    }
+
+    /// The frame that was encoded at an address.
+    fn read_frame(&self, layout: &Layout, frame: u64) -> Result<Vec<u8>> {
+        let dense = layout.dense_bytes as usize;
+        let mut out = self.read(frame, dense)?;
+        let words = number(&out[layout.static_bytes as usize..]);
+        let end = dense + 4 * words as usize;
+        if end as u64 > layout.max_frame_bytes {
+            let reason = format!("the device counted {words} words, which cannot be");
+            return Err(Error::Device { what: "encoding".to_owned(), reason });
+        }
+        out.extend(self.read(frame + dense as u64, end - dense)?);
+        Ok(out)
+    }
+
+    /// Encodes from pools on the device.
+    pub fn encode_paged(
+        &self,
+        spec: &FrameSpec,
+        codebooks: &[CodebookChoice],
+        from: &Paged<'_>,
+        pools: &[DevicePool],
+    ) -> Result<Vec<u8>> {
+        let blocks = self.interpreter.most_blocks as u32;
+        let work = EncodePagedWork::new("interpreter", spec, codebooks, from, pools, blocks)?;
+        let memory = self.upload_at(work.memory_bytes(), |address| work.memory(address))?;
+        let workspace = self.allocate(work.workspace_bytes());
+        let frame = self.allocate(work.layout().max_frame_bytes);
+        // SAFETY: nothing here is an address of this process; the device checks each of its own.
+        unsafe {
+            work.prepare(self, memory, workspace)?;
+            work.run(self, memory, frame, workspace)?;
+        }
+        self.read_frame(work.layout(), frame)
+    }
+
+    /// Decodes into pools on the device; returns the status.
+    pub fn decode_paged(
+        &self,
+        spec: &FrameSpec,
+        frame: &[u8],
+        tokens: Option<Range<u64>>,
+        to: &Paged<'_>,
+        pools: &[DevicePool],
+    ) -> Result<u32> {
+        let work = DecodePagedWork::new("interpreter", spec, tokens, to, pools)?;
+        let memory = self.upload_at(work.memory_bytes(), |address| work.memory(address))?;
+        let (at, workspace) = (self.upload(frame), self.allocate(work.workspace_bytes()));
+        let status = self.memory.borrow_mut().upload(&[0; 8]);
+        // SAFETY: as above.
+        unsafe { work.run(self, memory, at, frame.len() as u64, workspace, status)? };
+        Ok(number(&self.read(status, 8)?) as u32)
     }
 
     /// Bytes that must have been written.
@@ -235,17 +297,7 @@ impl Interpreter {
         let addresses: Vec<u64> = inputs.iter().map(|input| device.upload(input)).collect();
         // SAFETY: as above.
         unsafe { work.run(device, start, &addresses, frame, workspace)? };
-        let layout = work.layout();
-        let dense = layout.dense_bytes as usize;
-        let mut out = device.read(frame, dense)?;
-        let words = number(&out[layout.static_bytes as usize..]);
-        let end = dense + 4 * words as usize;
-        if end as u64 > work.max_frame_bytes() {
-            let reason = format!("the device counted {words} words, which cannot be");
-            return Err(Error::Device { what: "encoding".to_owned(), reason });
-        }
-        out.extend(device.read(frame + dense as u64, end - dense)?);
-        Ok(out)
+        device.read_frame(work.layout(), frame)
     }
 }
 
@@ -303,6 +355,46 @@ impl Executor for Interpreter {
         let [frame] = &self.encode_again(spec, codebooks, &[inputs])?[..] else { unreachable!("one input") };
         out[..frame.len()].copy_from_slice(frame);
         Ok(frame.len())
+    }
+
+    fn encode_paged(
+        &self,
+        spec: &FrameSpec,
+        codebooks: &[CodebookChoice],
+        from: &Paged<'_>,
+        pools: &[&[u8]],
+        out: &mut [u8],
+    ) -> Result<usize> {
+        let device = Device::new(self);
+        let pool = |pool: &&[u8]| DevicePool { address: device.upload(pool), bytes: pool.len() as u64 };
+        let pools: Vec<DevicePool> = pools.iter().map(pool).collect();
+        let encoded = device.encode_paged(spec, codebooks, from, &pools)?;
+        out[..encoded.len()].copy_from_slice(&encoded);
+        Ok(encoded.len())
+    }
+
+    fn decode_paged(
+        &self,
+        frame: &Frame<'_>,
+        tokens: Option<Range<u64>>,
+        to: &Paged<'_>,
+        pools: &mut [&mut [u8]],
+    ) -> Result<()> {
+        let device = Device::new(self);
+        let pool = |pool: &&mut [u8]| {
+            let address = device.memory.borrow_mut().upload(pool);
+            DevicePool { address, bytes: pool.len() as u64 }
+        };
+        let on_device: Vec<DevicePool> = pools.iter().map(pool).collect();
+        if device.decode_paged(frame.spec(), frame.bytes(), tokens.clone(), to, &on_device)? != 0 {
+            Reference.decode_paged(frame, tokens, to, pools)?; // knows what is damaged
+            let reason = "the device says that a chunk is damaged".to_owned();
+            return Err(Error::Chunk { tensor: 0, chunk: 0, reason });
+        }
+        for (pool, of) in on_device.iter().zip(pools.iter_mut()) {
+            of.copy_from_slice(&device.read(pool.address, pool.bytes as usize)?);
+        }
+        Ok(())
     }
 
     fn decode(&self, frame: &Frame<'_>, outputs: &mut [&mut [u8]]) -> Result<()> {

@@ -1,0 +1,416 @@
+//! Encoding from pages.
+
+use super::super::plan::{EncodeWork, Functions, Queue, Stream, check_alignment};
+use super::super::{Cuda, DeviceBytes, StreamHandle};
+use super::{DevicePool, Launches, Over, Room, check_pools, is_one_member, no_member, pool_of};
+use crate::batch::{
+    Batch, BatchPlacing, BatchStep, IdArrays, PIECE, PlanMemory, begin_frame, has_batch_member, in_frame,
+    in_pages, order_bytes, stored,
+};
+use crate::format::{CHUNK, DYNAMIC_BYTES, GROUP, Layout, TensorLayout};
+use crate::paged::{PageIds, Paged};
+use crate::steps::{self, Step};
+use crate::{Bases, CodebookChoice, Error, FrameSpec, Result, Scheme};
+use splitzip_kernels::launch::Entry;
+use splitzip_kernels::tile::{GroupSums, Order, PIECES_BYTES};
+
+/// How to encode the pages of a request on a device.
+pub struct EncodePagedPlan {
+    cuda: Cuda,
+    work: EncodePagedWork,
+    functions: Functions,
+    memory: DeviceBytes,
+}
+
+impl EncodePagedPlan {
+    pub(in crate::cuda) fn new(
+        cuda: &Cuda,
+        spec: &FrameSpec,
+        codebooks: &[CodebookChoice],
+        from: &Paged<'_>,
+        pools: &[DevicePool],
+    ) -> Result<EncodePagedPlan> {
+        cuda.bind()?;
+        let work = EncodePagedWork::new("cuda", spec, codebooks, from, pools, cuda.info().multiprocessors)?;
+        let functions = Functions::load(cuda, &work.entries)?;
+        let memory = cuda.upload_at(work.memory_bytes(), |address| work.memory(address))?;
+        Ok(EncodePagedPlan { cuda: cuda.clone(), work, functions, memory })
+    }
+
+    /// Where everything lies in the frame.
+    pub fn layout(&self) -> &Layout {
+        self.work.layout()
+    }
+
+    /// Bytes that the frame's buffer needs: as [`EncodePlan::max_frame_bytes`](super::EncodePlan::max_frame_bytes).
+    pub fn max_frame_bytes(&self) -> u64 {
+        self.layout().max_frame_bytes
+    }
+
+    /// Bytes that the workspace needs. One workspace serves any number of calls on one stream, one after the other.
+    pub fn workspace_bytes(&self) -> u64 {
+        self.work.workspace_bytes
+    }
+
+    /// How many kernels a call launches.
+    pub fn launches(&self) -> usize {
+        self.work.launches()
+    }
+
+    /// Queues what makes a workspace ready for this plan: once, before the first call with it. Encoding leaves it ready for the next one.
+    ///
+    /// # Errors
+    /// A misaligned address, an error of the driver.
+    ///
+    /// # Safety
+    /// As [`EncodePagedPlan::encode`].
+    pub unsafe fn prepare(&self, stream: StreamHandle, workspace: u64) -> Result<()> {
+        let stream = Stream::of(&self.cuda, &self.functions, stream)?;
+        // SAFETY: by contract; the plan owns its memory.
+        unsafe { self.work.prepare(&stream, self.memory.address(), workspace) }
+    }
+
+    /// Queues the encoding of the pages into a frame on a stream and returns. The workspace was [prepared](EncodePagedPlan::prepare) for this plan.
+    ///
+    /// `frame` and `workspace` are device addresses of [`EncodePagedPlan::max_frame_bytes`] and [`EncodePagedPlan::workspace_bytes`] bytes, multiples of
+    /// 128. If a page number in device memory is none of its pool, the frame is not sealed, and nobody takes it for one.
+    ///
+    /// # Errors
+    /// A misaligned address, an error of the driver.
+    ///
+    /// # Safety
+    /// The addresses, and those of the pools and page numbers that the plan was made with, are valid on the device of the plan and written by nobody else until the
+    /// work has run; the plan lives until then; the stream belongs to the plan's context.
+    pub unsafe fn encode(&self, stream: StreamHandle, frame: u64, workspace: u64) -> Result<()> {
+        let stream = Stream::of(&self.cuda, &self.functions, stream)?;
+        // SAFETY: by contract; the plan owns its memory.
+        unsafe { self.work.run(&stream, self.memory.address(), frame, workspace) }
+    }
+}
+
+/// What encoding the pages of a request does, on whatever runs it.
+#[doc(hidden)]
+pub struct EncodePagedWork {
+    inner: EncodeWork,
+    memory: PlanMemory,
+    entries: Vec<&'static Entry>,
+    workspace_bytes: u64,
+    way: EncodeWay,
+}
+
+enum EncodeWay {
+    /// From the pages into the frame.
+    Fused { gaps_at: u64, gap_count: u64, copied: Option<Over>, launches: Vec<EncodeLaunch>, orders_at: u64 },
+    /// By way of the workspace: where the elements of each tensor go there.
+    Gathered { copied: Over, elements: Vec<u64>, status_at: u64 },
+}
+
+#[derive(Clone, Copy)]
+struct EncodeLaunch {
+    over: Over,
+    order_at: u64,
+    /// Where in the workspace it says how many words are before.
+    start_at: u64,
+    /// Where it says how many are behind.
+    end: Kept,
+    behind: (u64, u64),
+}
+
+/// An offset in the frame, or in the workspace.
+#[derive(Clone, Copy)]
+enum Kept {
+    Frame(u64),
+    Workspace(u64),
+}
+
+impl Kept {
+    fn address(self, frame: u64, workspace: u64) -> u64 {
+        match self {
+            Kept::Frame(at) => frame + at,
+            Kept::Workspace(at) => workspace + at,
+        }
+    }
+}
+
+impl EncodePagedWork {
+    /// The work of the executor with this name, on a device with so many multiprocessors.
+    ///
+    /// # Errors
+    /// As [`Cuda::plan_encode_paged`].
+    pub fn new(
+        executor: &str,
+        spec: &FrameSpec,
+        codebooks: &[CodebookChoice],
+        from: &Paged<'_>,
+        pools: &[DevicePool],
+        multiprocessors: u32,
+    ) -> Result<EncodePagedWork> {
+        from.check_spec(spec)?;
+        check_pools(from, pools, false)?;
+        let inner = EncodeWork::new(executor, spec, codebooks)?;
+        let memory = PlanMemory::starting_with(inner.start());
+        let copied = Over { tensor: 0, batch_at: 0, groups: 0 };
+        let way = EncodeWay::Gathered { copied, elements: Vec::new(), status_at: 0 };
+        let mut work = EncodePagedWork { inner, memory, entries: Vec::new(), workspace_bytes: 0, way };
+        match work.is_fused() {
+            true => work.fuse(from, pools, multiprocessors)?,
+            false => work.gather(from, pools)?,
+        }
+        Ok(work)
+    }
+
+    /// Can the kernels over batches do it?
+    fn is_fused(&self) -> bool {
+        let flags = self.layout().flags;
+        let coded = |tensor: &TensorLayout| {
+            let summed = GroupSums::takes(tensor.channels as u32)
+                && tensor.elements.is_multiple_of((CHUNK * GROUP) as u64);
+            has_batch_member(tensor) && (tensor.bases == Bases::Chunk || summed)
+        };
+        !flags.tensor_checksums
+            && !flags.chunk_checksums
+            && !self.inner.is_automatic()
+            && self
+                .layout()
+                .tensors
+                .iter()
+                .all(|tensor| tensor.scheme == Scheme::Stored || tensor.elements == 0 || coded(tensor))
+    }
+
+    fn fuse(&mut self, from: &Paged<'_>, pools: &[DevicePool], multiprocessors: u32) -> Result<()> {
+        let EncodePagedWork { inner, memory, entries, .. } = self;
+        let layout = inner.layout();
+        let gaps_at = memory.align(16);
+        let gaps = steps::gaps(layout);
+        memory.bytes.extend(gaps.iter().flat_map(|&(at, bytes)| [at, bytes]).flat_map(u64::to_le_bytes));
+        entries.push(begin_frame(layout, 0, 0, 0, 1).entry());
+
+        // What follows each other of one member is one launch.
+        let (mut copied, mut batches) = (Batch::default(), Vec::<(usize, Batch)>::new());
+        let (mut ids, mut tails, mut without_words) = (IdArrays::default(), Room::default(), 0);
+        for (number, (tensor, of)) in layout.tensors.iter().zip(from.tensors()).enumerate() {
+            if tensor.bytes == 0 {
+                continue;
+            }
+            let (ids, pool) = (ids.place(&of.ids(), memory), pool_of(pools, of));
+            if tensor.scheme == Scheme::Stored {
+                let place = in_pages(of, 0..tensor.bytes, pool, ids, PIECE)?;
+                copied.push(stored(place, tensor.bytes, tensor.planes[0].at), ids, PIECE);
+                continue;
+            }
+            let place = in_pages(of, 0..tensor.bytes, pool, ids, tensor.chunk_bytes())?;
+            let mut described = in_frame(place, layout, number, inner.tables_at());
+            described.tail = tails.tail(tensor);
+            if !layout.flags.arrival {
+                described.words_at = words_at(layout, without_words);
+                described.words_places = (number + 1 - without_words) as u64;
+            }
+            without_words = number + 1;
+            match batches.last_mut() {
+                Some((first, batch)) if is_one_member(&layout.tensors[*first], tensor) => {
+                    batch.push(described, ids, tensor.chunk_bytes());
+                }
+                _ => {
+                    let mut batch = Batch::default();
+                    batch.push(described, ids, tensor.chunk_bytes());
+                    batches.push((number, batch));
+                }
+            }
+        }
+
+        // In the workspace: chunks that are copied together, short chunks, orders.
+        let mut room = Room::default();
+        let mut pieces = 0;
+        for (first, batch) in &batches {
+            let entry = encode_step(layout, *first, batch.groups())?.entry();
+            entries.push(entry);
+            let blocks = u64::from(multiprocessors) * u64::from(entry.min_blocks);
+            pieces = pieces.max(blocks.min(batch.groups()) * u64::from(entry.warps) * PIECES_BYTES);
+        }
+        room.take(pieces);
+        let tails_at = room.take(tails.0);
+        let orders_at = room.take(0);
+        let mut launches: Vec<EncodeLaunch> = Vec::with_capacity(batches.len());
+        for (first, mut batch) in batches {
+            batch.move_tails(tails_at);
+            let over = Over::new(first, &batch, memory);
+            let order_at = room.take(order_bytes(over.groups));
+            // Where no launch is before, it stays 0: no words are before the first tensor.
+            let start_at = order_at + Order::SPARE;
+            if let Some(before) = launches.last_mut() {
+                before.end = Kept::Workspace(start_at);
+            }
+            let end = Kept::Frame(layout.words_at());
+            launches.push(EncodeLaunch { over, order_at, start_at, end, behind: (0, 0) });
+        }
+        if let Some(last) = launches.last_mut()
+            && !layout.flags.arrival
+        {
+            last.behind = (words_at(layout, without_words), (layout.tensors.len() - without_words) as u64);
+        }
+        let copied = (copied.groups() != 0).then(|| Over::new(0, &copied, memory));
+        if let Some(over) = &copied {
+            entries.push(over.step(0, 0, 0, 0).copy(true).entry());
+        }
+        entries.push(steps::seal_frame(layout, 0).entry());
+        self.workspace_bytes = room.0;
+        self.way = EncodeWay::Fused { gaps_at, gap_count: gaps.len() as u64, copied, launches, orders_at };
+        Ok(())
+    }
+
+    fn gather(&mut self, from: &Paged<'_>, pools: &[DevicePool]) -> Result<()> {
+        let EncodePagedWork { inner, memory, entries, .. } = self;
+        let layout = inner.layout();
+        if let Some(of) = from.tensors().iter().find(|of| matches!(of.ids(), PageIds::Device { .. })) {
+            return Err(Error::Unsupported {
+                executor: "cuda".to_owned(),
+                what: format!(
+                    "page numbers in device memory (tensor {:?}) with checksums, a codebook from a sample, channel bases of a part of a group, or a member \
+                     without kernels over batches",
+                    of.form().name
+                ),
+                instead: "cuda with page numbers in host memory".to_owned(),
+            });
+        }
+        let (mut copied, mut ids, mut room) = (Batch::default(), IdArrays::default(), Room::default());
+        room.take(inner.workspace_bytes());
+        let status_at = room.take(8);
+        let mut elements = Vec::with_capacity(layout.tensors.len());
+        for (tensor, of) in layout.tensors.iter().zip(from.tensors()) {
+            let at = room.take(tensor.bytes);
+            elements.push(at);
+            if tensor.bytes != 0 {
+                let (ids, pool) = (ids.place(&of.ids(), memory), pool_of(pools, of));
+                let place = in_pages(of, 0..tensor.bytes, pool, ids, PIECE)?;
+                copied.push(stored(place, tensor.bytes, at), ids, PIECE);
+            }
+        }
+        entries.extend(inner.entries());
+        let copied = Over::new(0, &copied, memory);
+        entries.push(copied.step(0, 0, 0, 0).copy(true).entry());
+        self.workspace_bytes = room.0;
+        self.way = EncodeWay::Gathered { copied, elements, status_at };
+        Ok(())
+    }
+
+    /// The kernels that may be launched.
+    pub fn entries(&self) -> &[&'static Entry] {
+        &self.entries
+    }
+
+    /// Where everything lies in the frame.
+    pub fn layout(&self) -> &Layout {
+        self.inner.layout()
+    }
+
+    /// Bytes of the memory of the plan.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory.bytes.len() as u64
+    }
+
+    /// What must be in the memory of the plan, which is at an address.
+    pub fn memory(&self, address: u64) -> Vec<u8> {
+        self.memory.at(address)
+    }
+
+    /// Bytes that the workspace needs.
+    pub fn workspace_bytes(&self) -> u64 {
+        self.workspace_bytes
+    }
+
+    /// Makes a workspace ready: as [`EncodePagedPlan::prepare`], with the address of the memory of the plan in front.
+    ///
+    /// # Errors
+    /// A misaligned address, what the queue says.
+    ///
+    /// # Safety
+    /// As [`EncodePagedPlan::encode`], for the memory of the queue.
+    pub unsafe fn prepare(&self, queue: &dyn Queue, memory: u64, workspace: u64) -> Result<()> {
+        check_alignment("the workspace", workspace, 128)?;
+        // SAFETY: by contract and by the layout.
+        unsafe {
+            match &self.way {
+                EncodeWay::Gathered { .. } => self.inner.prepare(queue, memory, workspace),
+                EncodeWay::Fused { launches, orders_at, .. } => {
+                    queue.clear(workspace + orders_at, self.workspace_bytes - orders_at)?;
+                    let header = memory + self.inner.start().len() as u64 - Order::HEADER_BYTES;
+                    for launch in launches {
+                        queue.copy(workspace + launch.order_at, header, Order::HEADER_BYTES)?;
+                    }
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    /// Does the work: as [`EncodePagedPlan::encode`], with the address of the memory of the plan in front.
+    ///
+    /// # Errors
+    /// A misaligned address, what the queue says.
+    ///
+    /// # Safety
+    /// As [`EncodePagedPlan::encode`], for the memory of the queue.
+    pub unsafe fn run(&self, queue: &dyn Queue, memory: u64, frame: u64, workspace: u64) -> Result<()> {
+        check_alignment("the frame", frame, 128)?;
+        check_alignment("the workspace", workspace, 128)?;
+        let layout = self.layout();
+        // A check that is not zero when the frame is sealed: something went wrong.
+        let failed = frame + layout.static_bytes + 12;
+        let run = |step: &dyn Step| {
+            // SAFETY: by contract; the steps are those of this layout.
+            unsafe { queue.launch(&step.launch()?) }
+        };
+        match &self.way {
+            EncodeWay::Gathered { copied, elements, status_at } => {
+                if copied.groups != 0 {
+                    let step = copied.step(memory, workspace, 0, workspace + status_at);
+                    run(&step.copy(true))?;
+                }
+                let inputs: Vec<u64> = elements.iter().map(|at| workspace + at).collect();
+                // SAFETY: by contract.
+                unsafe { self.inner.run(queue, memory, &inputs, frame, workspace) }
+            }
+            EncodeWay::Fused { gaps_at, gap_count, copied, launches, .. } => {
+                run(&begin_frame(layout, memory, frame, memory + gaps_at, *gap_count))?;
+                if let Some(over) = copied {
+                    run(&over.step(memory, frame, workspace, failed).copy(true))?;
+                }
+                for launch in launches {
+                    let over = launch.over;
+                    let step = BatchStep {
+                        parts: frame + layout.dense_bytes,
+                        ..over.step(memory, frame, workspace, failed)
+                    };
+                    let placing = BatchPlacing {
+                        order: workspace + launch.order_at,
+                        start: workspace + launch.start_at,
+                        end: launch.end.address(frame, workspace),
+                        behind: launch.behind,
+                    };
+                    run(&*step.encode(&layout.tensors[over.tensor], placing).ok_or_else(no_member)?)?;
+                }
+                run(&steps::seal_frame(layout, frame))
+            }
+        }
+    }
+
+    /// How many kernels a call launches.
+    pub fn launches(&self) -> usize {
+        let queue = Launches::default();
+        // SAFETY: nothing is run.
+        let _ = unsafe { self.run(&queue, 0, 0, 0) };
+        queue.0.get()
+    }
+}
+
+/// Where a frame says how many words are before a tensor.
+fn words_at(layout: &Layout, number: usize) -> u64 {
+    layout.static_bytes + DYNAMIC_BYTES * (1 + number as u64)
+}
+
+/// The step that encodes tensors like this one, without addresses.
+fn encode_step(layout: &Layout, number: usize, groups: u64) -> Result<Box<dyn Step>> {
+    let nothing = BatchStep { batch: 0, groups, frame: 0, workspace: 0, parts: 0, words: 0, status: 0 };
+    let placing = BatchPlacing { order: 0, start: 0, end: 0, behind: (0, 0) };
+    nothing.encode(&layout.tensors[number], placing).ok_or_else(no_member)
+}
