@@ -444,7 +444,8 @@ def test_what_is_worked_on_is_held() -> None:
     codec = splitzip.Codec(("bf16", tensor.shape), device="cuda:0")
     memory = codec.empty_frame()
     torch.cuda.synchronize()
-    torch.cuda._sleep(1_000_000_000)
+    # Collecting garbage below takes a good part of a second in a long process.
+    torch.cuda._sleep(4_000_000_000)
     frame = codec.encode(tensor, out=memory)
     allocated = torch.cuda.memory_allocated()
     nbytes = tensor.nbytes
