@@ -443,9 +443,10 @@ def test_what_is_worked_on_is_held() -> None:
     copy = tensor.clone()
     codec = splitzip.Codec(("bf16", tensor.shape), device="cuda:0")
     memory = codec.empty_frame()
+    # Codecs of earlier tests go now: freeing their memory below would wait for the device.
+    gc.collect()
     torch.cuda.synchronize()
-    # Collecting garbage below takes a good part of a second in a long process.
-    torch.cuda._sleep(4_000_000_000)
+    torch.cuda._sleep(1_000_000_000)
     frame = codec.encode(tensor, out=memory)
     allocated = torch.cuda.memory_allocated()
     nbytes = tensor.nbytes
