@@ -1,8 +1,8 @@
 //! Batches: many tensors for one launch, described in memory for the kernels that look there (`encode_batch`, `decode_batch`, `copy_pages`).
 
-use crate::format::{CHUNK, DYNAMIC_BYTES, GROUP, Layout, PlaneKind, TensorLayout};
+use crate::format::{CHUNK, DYNAMIC_BYTES, GROUP, Layout, TensorLayout};
 use crate::paged::{PageIds, PagedTensor, Runs};
-use crate::steps::{Step, kernel_dtype, kernel_scheme, source, steps, target};
+use crate::steps::{Step, kernel_dtype, kernel_scheme, planes, source, steps, target};
 use crate::{Bases, Error, Result, Scheme};
 use splitzip_kernels::dtype;
 use splitzip_kernels::kernels::{BEGIN_BYTES, begin, copy_pages, decode_batch, encode_batch};
@@ -39,26 +39,27 @@ pub(crate) struct IdArrays(HashMap<(usize, usize), Ids>);
 impl IdArrays {
     /// The numbers of a table, uploaded with the plan if they are not on the device yet.
     pub fn place(&mut self, ids: &PageIds<'_>, memory: &mut PlanMemory) -> Ids {
-        let (key, bytes, entry_bytes): (_, Vec<u8>, u32) = match *ids {
+        // Tables that are shared are written once.
+        match *ids {
             PageIds::Consecutive { first, .. } => {
-                return Ids { at: first, entry_bytes: BatchTensor::CONSECUTIVE, in_plan: false };
+                Ids { at: first, entry_bytes: BatchTensor::CONSECUTIVE, in_plan: false }
             }
-            PageIds::Device { address, entry_bytes, .. } => {
-                return Ids { at: address, entry_bytes, in_plan: false };
-            }
-            PageIds::I32(ids) => {
-                let key = (ids.as_ptr() as usize, ids.len());
-                (key, ids.iter().flat_map(|id| id.to_le_bytes()).collect(), 4)
-            }
-            PageIds::I64(ids) => {
-                let key = (ids.as_ptr() as usize, ids.len());
-                (key, ids.iter().flat_map(|id| id.to_le_bytes()).collect(), 8)
-            }
-        };
-        *self.0.entry(key).or_insert_with(|| {
+            PageIds::Device { address, entry_bytes, .. } => Ids { at: address, entry_bytes, in_plan: false },
+            PageIds::I32(ids) => self.array(ids, |id| id.to_le_bytes(), memory),
+            PageIds::I64(ids) => self.array(ids, |id| id.to_le_bytes(), memory),
+        }
+    }
+
+    fn array<T: Copy, const N: usize>(
+        &mut self,
+        ids: &[T],
+        bytes: impl Fn(T) -> [u8; N],
+        memory: &mut PlanMemory,
+    ) -> Ids {
+        *self.0.entry((ids.as_ptr() as usize, ids.len())).or_insert_with(|| {
             let at = memory.align(16);
-            memory.bytes.extend(bytes);
-            Ids { at, entry_bytes, in_plan: true }
+            memory.bytes.extend(ids.iter().flat_map(|&id| bytes(id)));
+            Ids { at, entry_bytes: N as u32, in_plan: true }
         })
     }
 }
@@ -109,17 +110,14 @@ pub(crate) fn in_pages(
 /// The same with the places of tensor `number` in a frame, whose encoder's tables start at an offset of the plan's memory.
 pub(crate) fn in_frame(batch: BatchTensor, layout: &Layout, number: usize, tables: u64) -> BatchTensor {
     let tensor = &layout.tensors[number];
-    let mut planes = [0; 2];
-    for plane in tensor.residuals() {
-        planes[usize::from(matches!(plane.kind, PlaneKind::Bits(_)))] = plane.at;
-    }
+    let [(residuals, _), (upper_residuals, _), (codes, _)] = planes(tensor, 0);
     let codebook = layout.static_bytes + DYNAMIC_BYTES * (1 + number as u64) + 16;
     BatchTensor {
         elements: tensor.elements,
         channels: tensor.channels as u32,
-        residuals: planes[0],
-        upper_residuals: planes[1],
-        codes: tensor.codes().map_or(0, |plane| plane.at),
+        residuals,
+        upper_residuals,
+        codes,
         directory: tensor.directory_at,
         known: if tensor.bases == Bases::Channel { tensor.bases_at } else { codebook },
         table: tables + crate::steps::TABLE_BYTES * number as u64,

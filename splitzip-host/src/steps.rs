@@ -444,18 +444,9 @@ impl<'l> Steps<'l> {
         Arriving { launched, run: self.encode_of::<D, S>(to) }
     }
 
-    /// Address and bytes of the packed residuals, of the bit planes of residuals, of the codes; 0 bytes for what the dtype does not have.
+    /// See [`planes`].
     pub fn planes(&self) -> [(u64, u64); 3] {
-        let tensor = self.tensor();
-        let mut planes = [(self.frame, 0); 3];
-        for plane in tensor.residuals() {
-            planes[usize::from(matches!(plane.kind, PlaneKind::Bits(_)))] =
-                (self.frame + plane.at, plane.bytes);
-        }
-        if let Some(codes) = tensor.codes() {
-            planes[2] = (self.frame + codes.at, codes.bytes);
-        }
-        planes
+        planes(self.tensor(), self.frame)
     }
 
     fn directory_bytes(&self) -> u64 {
@@ -525,6 +516,19 @@ impl<'l> Steps<'l> {
             tail: self.tail(),
         }
     }
+}
+
+/// Address and bytes of the packed residuals of a tensor in a frame at an address, of the bit planes of residuals, of the codes; 0 bytes for what the
+/// dtype does not have.
+pub(crate) fn planes(tensor: &TensorLayout, frame: u64) -> [(u64, u64); 3] {
+    let mut planes = [(frame, 0); 3];
+    for plane in tensor.residuals() {
+        planes[usize::from(matches!(plane.kind, PlaneKind::Bits(_)))] = (frame + plane.at, plane.bytes);
+    }
+    if let Some(codes) = tensor.codes() {
+        planes[2] = (frame + codes.at, codes.bytes);
+    }
+    planes
 }
 
 /// Counting the exponents of some of the chunks of a tensor: addresses as in [`Steps`].
