@@ -2,7 +2,7 @@
 //!
 //! Most chunks lie in one piece: a token of 8 heads of 128 bf16 is 2 KiB, and a page has 16 of them. Then a chunk costs one place, and is read and written
 //! as any other. Where heads or tokens of other tensors lie between (`HND`, keys and values of a head in one row), a lane finds a place for every 16
-//! bytes: read chunks are copied together, and coded from there, since coding reads its elements more than once; written chunks go from the registers.
+//! bytes: read chunks are copied together, and coded from there, since coding reads its elements more than once; written chunks go by way of the program's memory.
 //! Anything else (odd rows, addresses that are no multiple of 16, the first and the last chunk of a range) moves in smaller units the same way.
 
 use super::batch::{BatchGroup, BatchWorkspace, ChunkPlace, Described, InBatch};
