@@ -1,5 +1,6 @@
 //! What can be typed.
 
+use crate::commands::bench::transfer::{Speed, WayName, What};
 use crate::commands::bench::{CodebookKind, Kind, Placement, RowBases, Size};
 use crate::commands::plan::Plan;
 use crate::commands::report::ReportArguments;
@@ -36,7 +37,7 @@ pub enum Command {
     /// List what can encode and decode here.
     Devices(Devices),
     /// Measure encoding and decoding beside a copy of the same bytes.
-    Bench(Bench),
+    Bench(Box<Bench>),
     /// Say whether compression pays on a link, with which scheme, and why.
     Plan(Plan),
     /// Write an HTML page with plots of the exponents, ratios and escapes of KV caches, and of what that means on every link.
@@ -178,9 +179,62 @@ pub struct Man {
     pub command: Option<String>,
 }
 
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Measure KV on its way: from a GPU to its host and back, and to another process over loopback TCP, raw and with every scheme in turn.
+    Transfer(BenchTransfer),
+}
+
+#[derive(Debug, Args)]
+pub struct BenchTransfer {
+    /// The GPU that the KV is on: cuda:N, or auto for the first one; cpu keeps it in the memory of the host, where only TCP is measured.
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: DeviceChoice,
+    /// Move the bf16 tensors of this safetensors or .npy file, one behind the other, again and again up to the size [default: exponents of a real KV cache].
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// Raw bytes of the request, which has the shape of Llama-3-8B, as in 4GiB [default: 4 GiB on a GPU, 256 MiB on a CPU].
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<Size>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "w4,w3,w2x3,w2x2x3", value_parser = coded, help = schemes_help())]
+    pub schemes: Vec<Scheme>,
+    /// What is measured.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "offload,tcp")]
+    pub what: Vec<What>,
+    /// How frames get to the host: staged (by the copy engine) or direct (by kernels that write to its memory).
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "staged",
+        hide_possible_values = true
+    )]
+    pub ways: Vec<WayName>,
+    /// Raw bytes of a slice, which is a frame.
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    pub slice: Size,
+    /// Speeds that TCP is held to, in Gbit/s, or unshaped.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "unshaped,10g,25g,100g")]
+    pub links: Vec<Speed>,
+    /// Runs of everything that is measured.
+    #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub runs: u32,
+    /// Receive, for the process that sends.
+    #[arg(long, value_name = "ADDRESS", hide = true)]
+    pub receive: Option<String>,
+    /// Write tables in Markdown.
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
+    #[command(flatten)]
+    pub json: JsonArguments,
+}
+
 /// Every list is separated by commas, and rows are measured for all that its members can be combined to.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Bench {
+    #[command(subcommand)]
+    pub what: Option<BenchCommand>,
     /// What is measured: auto, cpu or cuda:N.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "cpu")]
     pub device: Vec<DeviceChoice>,

@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Result};
 use splitzip_host::cuda::Cuda;
 use splitzip_host::{Cpu, Dtype, Error, Executor, Reference, Scheme, SchemeChoice, file};
+use std::fmt;
 use std::str::FromStr;
 
 /// What `--device` says.
@@ -16,6 +17,17 @@ pub enum DeviceChoice {
     Cuda(usize),
     /// The naive executor that says what is right: slow, for tests. It has every scheme.
     Reference,
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceChoice::Auto => f.write_str("auto"),
+            DeviceChoice::Cpu => f.write_str("cpu"),
+            DeviceChoice::Reference => f.write_str("reference"),
+            DeviceChoice::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+        }
+    }
 }
 
 impl FromStr for DeviceChoice {

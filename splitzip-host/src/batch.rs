@@ -329,6 +329,18 @@ pub(crate) fn order_bytes(groups: u64) -> u64 {
     Order::bytes_for(groups * (CHUNK * GROUP) as u64)
 }
 
+/// Copies `bytes` bytes, a multiple of 8 and no more than [`BEGIN_BYTES`], from one address to another, by a kernel.
+pub(crate) fn begin_bytes(from: u64, bytes: u64, to: u64) -> impl Step + use<> {
+    begin::Arguments {
+        programs: Programs { programs: 1 },
+        start: source(from, 0),
+        start_bytes: bytes,
+        frame: target(to, 0),
+        gaps: source(0, 0),
+        gap_count: 0,
+    }
+}
+
 /// Copies the start of a frame from an address, and clears gaps that are listed at another one.
 pub(crate) fn begin_frame(
     layout: &Layout,

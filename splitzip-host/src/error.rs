@@ -237,6 +237,9 @@ pub enum Error {
     /// Something wrong with pages, layouts or their pairing.
     #[error(transparent)]
     Paged(#[from] crate::paged::PagedError),
+    /// Something wrong with an offload or a reload.
+    #[error(transparent)]
+    Offload(#[from] crate::cuda::offload::OffloadError),
     /// Something wrong with a file around the frames.
     #[error(transparent)]
     File(#[from] crate::file::FileError),

@@ -8,34 +8,12 @@ use splitzip_host::conformance::{self, Case, Content, Member};
 use splitzip_host::cuda::{Cuda, DeviceBytes, DevicePool, EncodePlan, StreamHandle};
 use splitzip_host::paged::{KvLayout, KvShape, PageIds, PageTable};
 use splitzip_host::{Cpu, Dtype, Error, Executor, Flags, Frame, Scheme};
-use std::io::Write;
 
+#[path = "support/device.rs"]
+mod device;
 #[path = "support/members.rs"]
 mod members;
 use members::members;
-
-/// The first device; none only where there is no driver or no device.
-fn device(test: &str) -> Option<Cuda> {
-    match Cuda::open(0) {
-        Ok(cuda) => Some(cuda),
-        Err(Error::CudaUnavailable { reason }) => {
-            // Not `eprintln!`, which a passing test does not show.
-            let line = format!("SKIPPED {test}: {reason}; what ran on a GPU last is in docs/gpu/h200.json\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
-macro_rules! device {
-    ($name:literal) => {
-        match device($name) {
-            Some(cuda) => cuda,
-            None => return,
-        }
-    };
-}
 
 /// Everything that encoding and decoding one case needs on the device.
 struct Buffers {

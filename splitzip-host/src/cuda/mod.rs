@@ -6,6 +6,7 @@
 
 mod driver;
 mod kernels;
+pub mod offload;
 mod paged;
 mod plan;
 

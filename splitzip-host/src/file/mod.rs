@@ -45,6 +45,7 @@ mod tensors;
 mod writer;
 
 pub use calibrate::{Calibration, calibrate};
+pub(crate) use compress::join;
 pub use compress::{Options, compress, compress_stream, schemes_of};
 pub use container::{Content, FrameRecord, Header, Index};
 pub use decompress::{decompress, hexadecimal, verify, verify_against};

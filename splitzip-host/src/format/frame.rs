@@ -387,6 +387,13 @@ fn group_at(bytes: &[u8], tensor: &TensorLayout, group: u64) -> Group {
     Group::from_bytes(&record)
 }
 
+/// How many words the variable parts of a frame have, whose encoder has ended well: for frames that are not looked at any further.
+pub(crate) fn sealed_words(bytes: &[u8], layout: &Layout) -> Result<u64> {
+    need(bytes, "the dynamic part", layout.static_bytes + layout.dynamic_bytes)?;
+    check_dynamic(bytes, layout)?;
+    Ok(u64_at(bytes, layout.static_bytes as usize))
+}
+
 /// Check, status and reserved fields of the dynamic part.
 fn check_dynamic(bytes: &[u8], layout: &Layout) -> Result<()> {
     let range = dynamic_range(layout);

@@ -16,6 +16,7 @@ pub mod write;
 
 pub use checksum::{add_to_tensor_checksum, chunk_checksum, chunk_checksum_naive, tensor_checksum};
 pub use directory::{Entry, Group, Mode};
+pub(crate) use frame::sealed_words;
 pub use frame::{ChunkPlace, Frame, FrameTensor};
 pub(crate) use layout::raw_words;
 pub use layout::{Layout, Plane, TensorLayout};

@@ -26,6 +26,7 @@
 mod device;
 mod host;
 mod times;
+pub mod transfer;
 
 pub use device::{DeviceSubject, GRAPH_CALLS, Timer};
 pub use host::{HostSubject, clock, copy_with};

@@ -98,6 +98,29 @@ impl<'a> Paged<'a> {
         Paged { tensors, layout_id: self.layout_id }
     }
 
+    /// Some of the tokens of every tensor, which need not start or end with a page, with the layout id of all.
+    ///
+    /// # Errors
+    /// [`PagedError::TokensOutOfRange`] for tokens that a tensor does not have.
+    pub fn slice(&self, tokens: Range<u64>) -> Result<Paged<'a>, PagedError> {
+        self.part((0..self.tensors.len()).map(|tensor| (tensor, tokens.clone())))
+    }
+
+    /// Some tokens of some tensors, by their numbers.
+    pub(crate) fn part(
+        &self,
+        of: impl Iterator<Item = (usize, Range<u64>)>,
+    ) -> Result<Paged<'a>, PagedError> {
+        let part = |(tensor, tokens): (usize, Range<u64>)| {
+            let of = &self.tensors[tensor];
+            if tokens == (0..of.tokens()) {
+                return Ok(of.clone());
+            }
+            PagedTensor::new(of.tensor.clone(), of.table.slice(tokens)?)
+        };
+        Ok(Paged { tensors: of.map(part).collect::<Result<_, _>>()?, layout_id: self.layout_id })
+    }
+
     /// The tensors of two layouts as one request: tensors with pages of another size, or with tables of their own.
     ///
     /// # Errors

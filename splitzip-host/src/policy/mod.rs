@@ -205,6 +205,13 @@ impl Decision {
     }
 }
 
+/// What else is going on when a transfer is asked for.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Load {
+    /// Seconds until the link is free: while earlier transfers are on it, this one can be encoded without anybody waiting for that.
+    pub link_seconds: f64,
+}
+
 /// What a connector can do, and what it wants.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Policy {
@@ -227,6 +234,12 @@ impl Policy {
     /// The fastest way for `bytes` raw bytes: the first of equally fast codecs; [`Way::Raw`] when no codec saves enough.
     /// It is never slower than raw.
     pub fn decide(&self, bytes: u64, link: &Link, codecs: &[Codec]) -> Decision {
+        self.decide_under(&Load::default(), bytes, link, codecs)
+    }
+
+    /// The same while the link is busy. Times are counted from the moment when it is free, and so is what has to be saved; what is encoded until then takes no time
+    /// of the transfer.
+    pub fn decide_under(&self, load: &Load, bytes: u64, link: &Link, codecs: &[Codec]) -> Decision {
         let raw_seconds = link.seconds(bytes as f64, 1.0);
         let limit = raw_seconds * (1.0 - self.gain());
         let mut best = Decision {
@@ -240,14 +253,17 @@ impl Policy {
         let mut fastest = f64::INFINITY;
         for codec in codecs {
             let estimate = self.estimate(bytes, link, codec);
-            let seconds = estimate.pipelined_seconds.min(estimate.serial_seconds);
+            let hidden = |bytes: u64| load.link_seconds.max(0.0).min(codec.encode.seconds(bytes as f64, 1.0));
+            let pipelined_seconds = estimate.pipelined_seconds - hidden(estimate.piece_bytes);
+            let serial_seconds = estimate.serial_seconds - hidden(bytes);
+            let seconds = pipelined_seconds.min(serial_seconds);
             if seconds >= fastest {
                 continue;
             }
             fastest = seconds;
             best.bottleneck = estimate.bottleneck;
             if seconds <= limit && seconds < raw_seconds {
-                let pipelined = estimate.pipelined_seconds < estimate.serial_seconds;
+                let pipelined = pipelined_seconds < serial_seconds;
                 best = Decision {
                     way: if pipelined { Way::Pipelined } else { Way::Serial },
                     codec: Some(*codec),

@@ -10,11 +10,12 @@ mod object;
 mod peers;
 mod plan;
 mod table;
+pub mod transfer;
 
 pub use data::Kind;
 pub use plan::{CodebookKind, Placement, RowBases, Size};
 
-use crate::arguments::Bench;
+use crate::arguments::{Bench, BenchCommand};
 use crate::commands::report::Part;
 use crate::device::{self, DeviceChoice};
 use crate::failure::{Failure, Result};
@@ -29,6 +30,9 @@ use splitzip_host::measure::{DeviceSubject, Effort, HostSubject, Subject};
 use splitzip_host::{Codebook, CodebookChoice, Cpu, Dtype, Error, Executor, Reference, Scheme};
 
 pub fn run(arguments: &Bench) -> Result {
+    if let Some(BenchCommand::Transfer(arguments)) = &arguments.what {
+        return transfer::run(arguments);
+    }
     if arguments.peers && cfg!(not(feature = "peers")) {
         let reason = "this build has no --peers: build it with `cargo build --release --features peers`";
         return Err(Failure::Usage(reason.to_owned()));

@@ -105,9 +105,20 @@ impl DecodePagedWork {
         to: &Paged<'_>,
         pools: &[DevicePool],
     ) -> Result<DecodePagedWork> {
-        let layout = spec.layout()?;
         let pairs = to.pair(spec, tokens)?;
         check_pools(to, pools, true)?;
+        DecodePagedWork::of_pairs(executor, spec, pairs, to, pools)
+    }
+
+    /// The same for pages of which the pools are known to have all, none of them twice; `pairs` are those of `to` and the frame.
+    pub(in crate::cuda) fn of_pairs(
+        executor: &str,
+        spec: &FrameSpec,
+        pairs: Vec<(usize, Range<u64>)>,
+        to: &Paged<'_>,
+        pools: &[DevicePool],
+    ) -> Result<DecodePagedWork> {
+        let layout = spec.layout()?;
         let (mut memory, mut ids, mut entries) = (PlanMemory::default(), IdArrays::default(), Vec::new());
         let mut room = Room::default();
         // One short chunk at a time of what is decoded tensor by tensor.

@@ -147,6 +147,18 @@ impl EncodePagedWork {
     ) -> Result<EncodePagedWork> {
         from.check_spec(spec)?;
         check_pools(from, pools, false)?;
+        EncodePagedWork::of_checked(executor, spec, codebooks, from, pools, multiprocessors)
+    }
+
+    /// The same for pages of which the pools are known to have all.
+    pub(in crate::cuda) fn of_checked(
+        executor: &str,
+        spec: &FrameSpec,
+        codebooks: &[CodebookChoice],
+        from: &Paged<'_>,
+        pools: &[DevicePool],
+        multiprocessors: u32,
+    ) -> Result<EncodePagedWork> {
         let inner = EncodeWork::new(executor, spec, codebooks)?;
         let memory = PlanMemory::starting_with(inner.start());
         let copied = Over { tensor: 0, batch_at: 0, groups: 0 };
