@@ -52,6 +52,7 @@ def test_round_trip(name: str, options: dict) -> None:
         assert np.array_equal(dst, src)
         # Whatever the options are now, a frame says how it was cut.
         for other in OPTIONS:
+            assert frame.nbytes <= ObjectCoder(**other).bound(regions)
             dst[:] = 0xAA
             ObjectCoder(**other).decode(regions, frame.data, dst, b"key")
             assert np.array_equal(dst, src)
@@ -65,7 +66,10 @@ def test_bounds_are_tight_and_hold() -> None:
     small = [Region("bf16", (2, 1, 64, 256))]
     noise = np.random.default_rng(0).integers(0, 256, small[0].nbytes, np.uint8)
     coder = ObjectCoder(head_dim=128)
-    assert small[0].nbytes < coder.encode(small, noise).nbytes <= coder.bound(small)
+    size = coder.encode(small, noise).nbytes
+    assert small[0].nbytes < size <= coder.bound(small)
+    # So it is stored, and fits into memory for any other options.
+    assert all(size <= ObjectCoder(**options).bound(small) for options in (*OPTIONS, {"head_dim": 8}))
     with pytest.raises(splitzip.BufferSizeError, match="bytes, but needs"):
         coder.encode(small, noise, b"", bytearray(coder.bound(small) - 1))
 

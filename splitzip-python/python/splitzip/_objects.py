@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -28,6 +28,8 @@ TORCH_DTYPES = {
 
 #: A window of ``w4`` takes a codebook, which nobody has before there are elements.
 _SCHEMES = ("stored", "w3", "w2x3", "w2x2x3")
+#: Elements of a group of chunks, which share the bases of their channels.
+_GROUP = 16 * 1024
 #: Up to so many channels a group of chunks has enough tokens for a base of each.
 _MOST_CHANNELS = 256
 #: The latent and the rotary part of a row of MLA.
@@ -64,8 +66,8 @@ _Tensor = tuple[str, Region, str, str, tuple[int, ...]]
 class ObjectCoder:
     """Codes objects into frames, bit by bit the same again.
 
-    Keys and values are tensors of their own in the frame, and keys have a base for each channel where their heads are known: the exponents of keys
-    depend on the channel, those of values do not. How a frame is arranged is read from the frame, so that options may change while files are kept.
+    Keys and values are tensors of their own in the frame, head by head where heads are known, and keys then have a base for each channel: the exponents of keys
+    depend on the channel, those of values hardly do. How a frame is arranged is read from the frame, so that options may change while files are kept.
 
     Parameters
     ----------
@@ -116,9 +118,9 @@ class ObjectCoder:
 
     def bound(self, regions: Sequence[Region]) -> int:
         """The most bytes that the frame of an object can have, whatever its elements are."""
-        tensors = self._arrange(regions, [self._arrangement(region) for region in regions])
+        tensors = _arrange(regions, [self._arrangement(region) for region in regions])
         described = [(tensor[0], 0, tensor[1].dtype, *self._coding(tensor), tensor[4]) for tensor in tensors]
-        return _splitzip.Spec(described, self._checksums).max_frame_bytes
+        return max(_splitzip.Spec(described, self._checksums).max_frame_bytes, plain_bytes(regions))
 
     def encode(self, regions: Sequence[Region], src: Any, key: bytes = b"", out: Any = None) -> Frame:
         """Codes an object.
@@ -135,16 +137,31 @@ class ObjectCoder:
             Memory of :meth:`bound` bytes for the frame; without it memory is allocated.
         """
         arrangements = [self._arrangement(region) for region in regions]
-        tensors = self._arrange(regions, arrangements)
-        views = _views(regions, arrangements, src, "the object")
-        codings = [self._coding(tensor) for tensor in tensors]
+        frame = self._encode(regions, arrangements, self._coding, self._checksums, src, key, out)
+        if frame.nbytes <= plain_bytes(regions):
+            return frame
+        # What gains nothing is stored, so that memory for any other options is large enough to load it.
+        return self._encode(regions, _plain(regions), lambda _: ("stored", "chunk"), "tensor", src, key, out)
+
+    def _encode(
+        self,
+        regions: Sequence[Region],
+        arrangements: Sequence[tuple[str, tuple[int, ...]]],
+        coding: Callable[[_Tensor], tuple[str, str]],
+        checksums: Checksums,
+        src: Any,
+        key: bytes,
+        out: Any,
+    ) -> Frame:
+        tensors = _arrange(regions, arrangements)
+        codings = [coding(tensor) for tensor in tensors]
         return compress_batch(
-            views,
-            names=[name for name, *_ in tensors],
-            dtype=[region.dtype for _, region, *_ in tensors],
+            _views(regions, arrangements, src, "the object"),
+            names=[tensor[0] for tensor in tensors],
+            dtype=[tensor[1].dtype for tensor in tensors],
             scheme=[scheme for scheme, _ in codings],
             bases=[bases for _, bases in codings],
-            checksums=self._checksums,
+            checksums=checksums,
             layout_id=layout_id(regions, key),
             out=out,
             threads=self._threads,
@@ -174,7 +191,7 @@ class ObjectCoder:
                 f"the frame is that of another object: its layout id is {opened.layout_id:#x}, and {expected:#x} was expected; do not use it for this key"
             )
         arrangements = _arrangements_of(regions, opened)
-        tensors = self._arrange(regions, arrangements)
+        tensors = _arrange(regions, arrangements)
         found = list(zip(opened.names, opened.dtypes, opened.shapes))
         if found != [(name, region.dtype, shape) for name, region, _, _, shape in tensors]:
             raise FrameError("the frame has the layout id of this object and holds other tensors; do not use it")
@@ -195,7 +212,7 @@ class ObjectCoder:
             return ("fused", (self._head_dim,))
         if len(shape) in (3, 4) and shape[0] == 2:
             head_dim = self._head_dim or (shape[-1] if shape[-1] <= _MOST_CHANNELS else None)
-            if self._bases == "auto" and head_dim is not None and _is_heads(shape[-1], head_dim):
+            if head_dim is not None and shape[-1] % head_dim == 0:
                 return ("heads", (head_dim,))
             return ("pair", ())
         if len(shape) == 3 and shape[1] == 2:
@@ -205,22 +222,33 @@ class ObjectCoder:
             return ("parts", parts)
         return ("whole", ())
 
-    def _arrange(
-        self, regions: Sequence[Region], arrangements: Sequence[tuple[str, tuple[int, ...]]]
-    ) -> list[_Tensor]:
-        """The tensors of the frame."""
-        tensors = []
-        for number, (region, (kind, numbers)) in enumerate(zip(regions, arrangements)):
-            tensors += [(f"{number}.{kind}.{part}", region, kind, part, shape) for part, shape in _shapes(region.shape, kind, numbers)]
-        return tensors
-
     def _coding(self, tensor: _Tensor) -> tuple[str, str]:
         """Scheme and bases of a tensor."""
         _, region, kind, part, shape = tensor
         if region.dtype == "bytes":
             return ("stored", "chunk")
-        channels = kind in ("heads", "fused") and part == "k" and self._bases == "auto" and self._scheme != "stored"
-        return (self._scheme, "channel" if channels and shape[-1] % 8 == 0 else "chunk")
+        channels = kind in ("heads", "fused") and part == "k" and self._bases == "auto" and self._scheme != "stored" and shape[-1] % 8 == 0
+        # Of no use where most of a group of chunks is of other heads.
+        channels = channels and (kind == "fused" or 2 * shape[-2] * shape[-1] >= _GROUP)
+        return (self._scheme, "channel" if channels else "chunk")
+
+
+def plain_bytes(regions: Sequence[Region]) -> int:
+    """The bytes of the frame of an object that is stored: no frame of an object is longer."""
+    described = [(name, 0, region.dtype, "stored", "chunk", shape) for name, region, _, _, shape in _arrange(regions, _plain(regions))]
+    return _splitzip.Spec(described, "tensor").max_frame_bytes
+
+
+def _plain(regions: Sequence[Region]) -> list[tuple[str, tuple[int, ...]]]:
+    return [("whole", ()) for _ in regions]
+
+
+def _arrange(regions: Sequence[Region], arrangements: Sequence[tuple[str, tuple[int, ...]]]) -> list[_Tensor]:
+    """The tensors of the frame."""
+    tensors = []
+    for number, (region, (kind, numbers)) in enumerate(zip(regions, arrangements)):
+        tensors += [(f"{number}.{kind}.{part}", region, kind, part, shape) for part, shape in _shapes(region.shape, kind, numbers)]
+    return tensors
 
 
 def layout_id(regions: Sequence[Region], key: bytes = b"") -> int:
@@ -236,17 +264,14 @@ def _check_choice(what: str, value: Any, choices: Sequence[str]) -> None:
         raise ArgumentError(f"there is no {what} {value!r} for objects; it must be one of {', '.join(choices)}")
 
 
-def _is_heads(row: int, head_dim: int) -> bool:
-    return row % head_dim == 0 and head_dim % 8 == 0
-
-
 def _shapes(shape: tuple[int, ...], kind: str, numbers: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
     """The parts of a region, and their shapes in the frame."""
     if kind == "pair":
         return [("k", shape[1:]), ("v", shape[1:])]
     if kind == "heads":
         *outer, tokens, row = shape[1:]
-        return [("k", (*outer, row // numbers[0], tokens, numbers[0])), ("v", tuple(shape[1:]))]
+        by_head = (*outer, row // numbers[0], tokens, numbers[0])
+        return [("k", by_head), ("v", by_head)]
     if kind == "rows":
         return [("k", (shape[0], shape[2])), ("v", (shape[0], shape[2]))]
     if kind == "fused":
@@ -262,9 +287,9 @@ def _cut(array: Any, kind: str, numbers: tuple[int, ...]) -> list[Any]:
     if kind == "pair":
         return [array[0], array[1]]
     if kind == "heads":
-        keys = array[0].reshape(*array.shape[1:-1], array.shape[-1] // numbers[0], numbers[0])
-        # Heads before tokens, so that a group of chunks has many tokens of the same channels.
-        return [keys.swapaxes(-2, -3), array[1]]
+        # Heads before tokens, so that a chunk is of one head, and a group of chunks has many tokens of the same channels.
+        by_head = array.reshape(*array.shape[:-1], array.shape[-1] // numbers[0], numbers[0]).swapaxes(-2, -3)
+        return [by_head[0], by_head[1]]
     if kind == "rows":
         return [array[:, 0], array[:, 1]]
     if kind == "fused":

@@ -20,7 +20,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, ClassVar
 
 from vllm.v1.kv_offload.base import Locality, LookupResult, Medium, OffloadKey, ReqContext, RequestOffloadingContext
-from vllm.v1.kv_offload.file_mapper import FileMapper
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
 from ._dtypes import SIZES
@@ -200,6 +199,9 @@ def _namespace(spec: Any, block_bytes: int, dtype: str) -> bytes:
     """What keys of other models, layouts and ranks differ in: that of vLLM's own tier of files."""
     fields: dict[str, Any] = {"block_bytes": block_bytes, "dtype": dtype}
     if spec is not None:
+        # It needs most of vLLM.
+        from vllm.v1.kv_offload.file_mapper import FileMapper
+
         mapper = FileMapper.from_offloading_spec(
             root_dir="", offloading_spec=spec, blocks_per_file=spec.blocks_per_chunk, parallel_agnostic=True
         )
