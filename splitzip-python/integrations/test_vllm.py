@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import time
+import types
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,13 @@ import splitzip
 import torch
 from conftest import octets
 from vllm.v1.kv_offload.base import LookupResult, Medium, OffloadKey, ReqContext, make_offload_key
+from vllm.v1.kv_offload.config import (
+    OffloadingCacheConfig,
+    OffloadingConfig,
+    OffloadingGroupConfig,
+    OffloadingModelConfig,
+    OffloadingParallelConfig,
+)
 from vllm.v1.kv_offload.tiering.base import JobResult, TransferJob
 from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
 
@@ -33,9 +41,37 @@ def fused(kv: torch.Tensor) -> np.ndarray:
     return primary
 
 
-def make(where: pathlib.Path, primary: np.ndarray, **config: Any) -> Any:
+def make(where: pathlib.Path, primary: np.ndarray, spec: Any = None, **config: Any) -> Any:
     config = {"type": "SplitZipTier", "module_path": "splitzip.vllm", "folder": str(where), "dtype": "bf16", **config}
-    return SecondaryTierFactory.create_secondary_tier(config, memoryview(primary), None)  # type: ignore[arg-type]
+    return SecondaryTierFactory.create_secondary_tier(config, memoryview(primary), spec)
+
+
+def spec(model: str = "org/model", rank: int = 0, tp_size: int = 2, agnostic: bool = False, layout: str = "LBHNC") -> Any:
+    """As much of an offloading spec as a tier looks at: vLLM's own configuration."""
+    parallel = OffloadingParallelConfig(
+        rank=rank,
+        world_size=tp_size,
+        tp_size=tp_size,
+        pp_size=1,
+        pcp_size=1,
+        dcp_size=1,
+        data_parallel_index=0,
+        data_parallel_size=1,
+        data_parallel_rank_local=None,
+        is_parallelism_agnostic=agnostic,
+    )
+    config = OffloadingConfig(
+        groups=(OffloadingGroupConfig(tokens_per_block=16, layer_names=("layers.0", "layers.1"), group_id=0),),
+        worker_kv_bytes_per_block=1 << 20,
+        enable_kv_cache_events=False,
+        extra_config={},
+        engine_id="engine",
+        model=OffloadingModelConfig(model, "bfloat16"),
+        cache=OffloadingCacheConfig(tokens_per_hash=16, blocks_per_chunk=1),
+        parallel=parallel,
+        kv_cache_layout=layout,
+    )
+    return types.SimpleNamespace(config=config)
 
 
 def job(number: int, keys: list[OffloadKey], chunks: list[int], load: bool = False) -> TransferJob:
@@ -166,6 +202,17 @@ def test_engines_of_other_layouts_share_nothing(kv: torch.Tensor, tmp_path: path
     assert other.lookup(key(1), REQUEST) is LookupResult.MISS
     assert make(tmp_path, primary, dtype="fp16").lookup(key(1), REQUEST) is LookupResult.MISS
     assert make(tmp_path, primary, head_dim=64, scheme="w3").lookup(key(1), REQUEST) is LookupResult.HIT
+    for agnostic in (False, True):
+        known = make(tmp_path, primary, spec(agnostic=agnostic))
+        known.submit_store(job(1, [key(2)], [2]))
+        assert finished(known, 1).success
+        changed = [spec(model="other"), spec(rank=1), spec(tp_size=4), spec(layout="BLHNC"), spec(agnostic=True)]
+        if agnostic:
+            changed = [spec(model="other", agnostic=True), spec(layout="BLHNC", agnostic=True)]
+            assert make(tmp_path, primary, spec(rank=1, tp_size=4, agnostic=True)).lookup(key(2), REQUEST) is LookupResult.HIT
+        for other_spec in changed:
+            assert make(tmp_path, primary, other_spec).lookup(key(2), REQUEST) is LookupResult.MISS
+        assert make(tmp_path, primary, spec(agnostic=agnostic)).lookup(key(2), REQUEST) is LookupResult.HIT
 
 
 @pytest.mark.parametrize(

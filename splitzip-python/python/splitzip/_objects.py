@@ -318,8 +318,8 @@ def _arrangements_of(regions: Sequence[Region], frame: Frame) -> list[tuple[str,
     """How the regions of a frame were cut, from its names and shapes. What does not fit is found when they are compared."""
     kinds: dict[str, tuple[str, list[tuple[int, ...]]]] = {}
     for name, shape in zip(frame.names, frame.shapes):
-        number, kind, _ = (*name.split("."), "", "")[:3]
-        kinds.setdefault(number, (kind, []))[1].append(shape)
+        of, kind = (*name.split("."), "")[:2]
+        kinds.setdefault(of, (kind, []))[1].append(shape)
     arrangements = []
     for number, region in enumerate(regions):
         kind, shapes = kinds.get(str(number), ("whole", []))

@@ -64,8 +64,8 @@ def compress_paged(
         return _encode_host(spec, codebooks, paged, views, out, packed, threads)
     if packed:
         raise UnsupportedError("frames are packed on the host; compress without packed=True, and pack frame.cpu()")
-    native = _splitzip.DevicePagedCodec(cuda, spec, codebooks, paged, views, None, True, False)
-    frame = _encode_device(native, spec, cuda, out, handle, True)
+    native = _splitzip.DevicePagedCodec(cuda, spec, codebooks, paged, views, None, True, False, handle)
+    frame = _encode_device(native, spec, cuda, out, handle)
     _running.hold(native)
     return frame
 
@@ -115,8 +115,8 @@ def decompress_paged(
     if opened._spec.packed:
         raise UnsupportedError("packed frames are decoded on the host; compress without packed=True")
     codebooks: list[_splitzip.Codebook | None] = [None] * len(opened._spec)
-    native = _splitzip.DevicePagedCodec(cuda, opened._spec, codebooks, paged, views, tokens, False, True)
-    native.decode(opened._view, handle, check, True)
+    native = _splitzip.DevicePagedCodec(cuda, opened._spec, codebooks, paged, views, tokens, False, True, handle)
+    native.decode(opened._view, handle, check)
     if not check:
         _running.hold(native)
 
@@ -188,7 +188,7 @@ class PagedCodec(Planned):
         if self._native is None:
             return _encode_host(self._spec, self._codebooks, self._paged, self._pools, out, False, self._threads)
         assert self._cuda is not None
-        return _encode_device(self._native, self._spec, self._cuda, out, stream_handle(stream, self._cuda), False)
+        return _encode_device(self._native, self._spec, self._cuda, out, stream_handle(stream, self._cuda))
 
     def decode(self, frame: Any, *, check: bool = False, stream: Any = None) -> None:
         """Decompresses a frame of just these tensors and tokens into the pages.
@@ -209,7 +209,7 @@ class PagedCodec(Planned):
         if self._native is None:
             _splitzip.decode_paged(view, None, self._paged, self._pools, self._threads)
         else:
-            self._native.decode(view, handle, check, False)
+            self._native.decode(view, handle, check)
 
     def _check_direction(self, made: bool, other: str) -> None:
         if not made:
@@ -251,12 +251,10 @@ def _encode_host(
     return host_frame(spec, made, nbytes, out, sink, None, packed)
 
 
-def _encode_device(
-    native: _splitzip.DevicePagedCodec, spec: _splitzip.Spec, cuda: int, out: Any, handle: int, once: bool
-) -> Frame:
+def _encode_device(native: _splitzip.DevicePagedCodec, spec: _splitzip.Spec, cuda: int, out: Any, handle: int) -> Frame:
     memory = device_memory(cuda, spec.max_frame_bytes, handle) if out is None else out
     view = _splitzip.View(memory, "raw", handle, True)
-    native.encode(view, handle, once)
+    native.encode(view, handle)
     return Frame._made(spec, memory, view, None, handle)
 
 

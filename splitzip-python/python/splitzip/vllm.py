@@ -15,8 +15,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 from vllm.v1.kv_offload.base import Locality, LookupResult, Medium, OffloadKey, ReqContext, RequestOffloadingContext
@@ -25,7 +25,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, Tra
 from ._dtypes import SIZES
 from ._folder import FolderStore
 from ._objects import ObjectCoder, Region
-from .errors import ArgumentError, Error, FrameError
+from .errors import ArgumentError, FrameError
 
 __all__ = ["SplitZipTier"]
 
@@ -96,9 +96,10 @@ class SplitZipTier(SecondaryTierManager):  # type: ignore[misc]
         self._namespace = _namespace(offloading_spec, self.block_size_bytes, dtype)
         self._store = FolderStore(folder, max_bytes=max_bytes, sync=sync)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="splitzip-tier")
-        self._guard = threading.Lock()
+        self._guard = threading.Condition()
         self._finished: list[JobResult] = []
-        self._running: dict[int, Future[None]] = {}
+        #: How many blocks of a job are left.
+        self._running: dict[int, int] = {}
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         """Whether there is a block."""
@@ -134,8 +135,7 @@ class SplitZipTier(SecondaryTierManager):  # type: ignore[misc]
     def drain_jobs(self) -> None:
         """Waits for all jobs."""
         with self._guard:
-            running = list(self._running.values())
-        wait(running)
+            self._guard.wait_for(lambda: not self._running)
 
     def shutdown(self) -> None:
         """Waits for all jobs, and ends the threads."""
@@ -144,43 +144,55 @@ class SplitZipTier(SecondaryTierManager):  # type: ignore[misc]
     def _name(self, key: OffloadKey) -> bytes:
         return self._namespace + bytes(key)
 
-    def _submit(self, job: TransferJob, work: Any) -> None:
+    def _submit(self, job: TransferJob, work: Callable[[bytes, memoryview], None]) -> None:
         keys, chunks = list(job.keys), [int(chunk) for chunk in job.chunk_ids]
+        if len(keys) != len(chunks):
+            logger.error("%d keys and %d blocks were given; the job failed", len(keys), len(chunks))
+            chunks = [-1] * len(keys)
+        start = time.monotonic()
+        done: set[OffloadKey] = set()
 
-        def run() -> None:
-            start = time.monotonic()
-            done = self._run(keys, chunks, work)
+        def run(key: OffloadKey, chunk: int) -> None:
+            succeeded = self._run(key, chunk, work)
+            with self._guard:
+                if succeeded:
+                    done.add(key)
+                self._running[job.job_id] -= 1
+                if self._running[job.job_id] == 0:
+                    finish()
+
+        def finish() -> None:
+            del self._running[job.job_id]
+            partial = job.is_promotion and 0 < len(done) < len(keys)
             result = JobResult(
                 job_id=job.job_id,
                 success=len(done) == len(keys),
-                successful_keys=tuple(done) if job.is_promotion and 0 < len(done) < len(keys) else None,
+                successful_keys=tuple(key for key in keys if key in done) if partial else None,
                 transfer_time=time.monotonic() - start,
                 transfer_bytes=len(done) * self.block_size_bytes,
             )
-            with self._guard:
-                self._finished.append(result)
-                self._running.pop(job.job_id, None)
+            self._finished.append(result)
+            self._guard.notify_all()
 
         with self._guard:
-            self._running[job.job_id] = self._pool.submit(run)
-
-    def _run(self, keys: Sequence[OffloadKey], chunks: Sequence[int], work: Any) -> list[OffloadKey]:
-        if len(keys) != len(chunks):
-            logger.error("%d keys and %d blocks were given; the job failed", len(keys), len(chunks))
-            return []
-        done = []
+            self._running[job.job_id] = len(keys)
+            if not keys:
+                finish()
         for key, chunk in zip(keys, chunks):
-            try:
-                at = chunk * self.block_size_bytes
-                if not 0 <= at < self._memory.nbytes:
-                    raise ArgumentError(f"there is no block {chunk} in the primary tier")
-                work(self._name(key), self._memory[at : at + self.block_size_bytes])
-                done.append(key)
-            except KeyError:
-                continue
-            except (Error, OSError) as error:
-                logger.warning("a block failed: %s", error)
-        return done
+            self._pool.submit(run, key, chunk)
+
+    def _run(self, key: OffloadKey, chunk: int, work: Callable[[bytes, memoryview], None]) -> bool:
+        try:
+            at = chunk * self.block_size_bytes
+            if not 0 <= at < self._memory.nbytes:
+                raise ArgumentError(f"there is no block {chunk} in the primary tier")
+            work(self._name(key), self._memory[at : at + self.block_size_bytes])
+            return True
+        except KeyError:
+            return False
+        except Exception as error:
+            logger.warning("a block failed: %s", error)
+            return False
 
     def _store_block(self, name: bytes, block: memoryview) -> None:
         if name not in self._store:
@@ -196,14 +208,18 @@ class SplitZipTier(SecondaryTierManager):  # type: ignore[misc]
 
 
 def _namespace(spec: Any, block_bytes: int, dtype: str) -> bytes:
-    """What keys of other models, layouts and ranks differ in: that of vLLM's own tier of files."""
+    """What keys of other models, layouts and ranks differ in. Where vLLM says that blocks are the same bytes for any parallelism, that is left out."""
     fields: dict[str, Any] = {"block_bytes": block_bytes, "dtype": dtype}
     if spec is not None:
-        # It needs most of vLLM.
-        from vllm.v1.kv_offload.file_mapper import FileMapper
-
-        mapper = FileMapper.from_offloading_spec(
-            root_dir="", offloading_spec=spec, blocks_per_file=spec.blocks_per_chunk, parallel_agnostic=True
-        )
-        fields |= {"run": mapper.get_run_config(), "rank": mapper.rank}
+        config = spec.config
+        parallel = config.parallel
+        fields |= {
+            "model": [config.model.name, str(config.model.dtype)],
+            "tokens_per_hash": config.cache.tokens_per_hash,
+            "blocks_per_chunk": config.cache.blocks_per_chunk,
+            "groups": [[group.tokens_per_block, *group.layer_names] for group in config.groups],
+            "layout": [config.kv_cache_layout, config.canonical_layout, config.replicated_layout],
+        }
+        if not parallel.is_parallelism_agnostic:
+            fields["parallel"] = [parallel.rank, parallel.tp_size, parallel.pp_size, parallel.pcp_size, parallel.dcp_size]
     return json.dumps(fields, sort_keys=True).encode() + b"\0"

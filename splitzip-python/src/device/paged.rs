@@ -31,8 +31,9 @@ pub struct DevicePagedCodec {
 
 #[pymethods]
 impl DevicePagedCodec {
+    /// `once` is the stream of a call of its own, which cannot be captured: the codec ends with it.
     #[new]
-    #[pyo3(signature = (device, spec, codebooks, paged, pools, tokens, encodes, decodes))]
+    #[pyo3(signature = (device, spec, codebooks, paged, pools, tokens, encodes, decodes, once=None))]
     #[allow(clippy::too_many_arguments, reason = "those of both plans")]
     fn new(
         py: Python<'_>,
@@ -44,6 +45,7 @@ impl DevicePagedCodec {
         tokens: Option<(u64, u64)>,
         encodes: bool,
         decodes: bool,
+        once: Option<u64>,
     ) -> Result<DevicePagedCodec> {
         let (spec, codebooks, paged) = (spec.spec.clone(), choices(&codebooks), paged.clone());
         let views: Vec<&View> = pools.iter().map(Py::get).collect();
@@ -59,6 +61,14 @@ impl DevicePagedCodec {
             let cuda = driver::cuda(device)?;
             let _context = Context::enter(&cuda)?;
             let _relaxed = Relaxed::enter();
+            if let Some(stream) = once {
+                driver::check_stream(&cuda, stream)?;
+                if driver::captures(stream)? {
+                    return Err(Fault::argument(
+                        "the stream is being captured into a graph, and this call makes what only it needs; make a PagedCodec before the capture",
+                    ));
+                }
+            }
             let layout = spec.layout()?;
             let tokens = tokens.map(|(start, stop)| start..stop);
             let (encode, decode) = {
@@ -79,15 +89,15 @@ impl DevicePagedCodec {
         })
     }
 
-    /// Queues the encoding of the pages into the start of `out`. A call of its own (`once`) cannot be captured, since the codec ends with it.
-    fn encode(&self, py: Python<'_>, out: Py<View>, stream: u64, once: bool) -> Result<()> {
+    /// Queues the encoding of the pages into the start of `out`.
+    fn encode(&self, py: Python<'_>, out: Py<View>, stream: u64) -> Result<()> {
         let plan = self.encode.as_ref();
         let plan = plan.ok_or_else(|| Fault::unsupported("this codec was made for decoding only"))?;
         self.lanes.check_memory(out.get(), "the memory for the frame", plan.max_frame_bytes(), false)?;
         let read: Vec<&View> = self.pools.iter().map(Py::get).chain(self.paged.device_ids()).collect();
         check_apart(&read, &[out.get()])?;
         let frame = out.get().address_of();
-        self.queue(py, stream, out, once, |lane, _| {
+        self.queue(py, stream, out, |lane, _| {
             // SAFETY: the frame was checked and is held until the work has run, as pools and page numbers are by the codec, which waits for it; the
             // workspace is that of this stream.
             unsafe { plan.encode(StreamHandle(stream), frame, lane.encode())? };
@@ -96,7 +106,7 @@ impl DevicePagedCodec {
     }
 
     /// Queues the decoding of a frame into its pages. With `check` it waits, and says what is wrong; without, damage shows in [`DevicePagedCodec::check`].
-    fn decode(&self, py: Python<'_>, frame: Py<View>, stream: u64, check: bool, once: bool) -> Result<()> {
+    fn decode(&self, py: Python<'_>, frame: Py<View>, stream: u64, check: bool) -> Result<()> {
         let plan = self.decode.as_ref();
         let plan = plan.ok_or_else(|| Fault::unsupported("this codec was made for encoding only"))?;
         let (needed, got) = (self.layout.dense_bytes, frame.get().bytes());
@@ -107,7 +117,7 @@ impl DevicePagedCodec {
         let written: Vec<&View> = self.pools.iter().map(Py::get).collect();
         check_apart(&[frame.get()], &written)?;
         let (at, bytes) = (frame.get().address_of(), frame.get().bytes());
-        self.queue(py, stream, frame, once, |lane, captures| {
+        self.queue(py, stream, frame, |lane, captures| {
             if check && captures {
                 return Err(Fault::argument(
                     "a decoding that is captured into a graph cannot be waited for; leave check out, and call check() after the replay",
@@ -182,18 +192,10 @@ impl DevicePagedCodec {
         py: Python<'_>,
         stream: u64,
         view: Py<View>,
-        once: bool,
         work: impl FnOnce(&Lane, bool) -> Result<()> + Send,
     ) -> Result<()> {
         let prepare = |stream, workspace| prepare(&self.encode, stream, workspace);
-        self.lanes.queue(py, stream, vec![view], &self.producers, &prepare, |lane, captures| {
-            if once && captures {
-                return Err(Fault::argument(
-                    "the stream is being captured into a graph, and this call makes what only it needs; make a PagedCodec before the capture",
-                ));
-            }
-            work(lane, captures)
-        })
+        self.lanes.queue(py, stream, vec![view], &self.producers, &prepare, work)
     }
 
     /// Waits for a decoding, and compares what the frame says of itself with the codec and with its checksums.
