@@ -41,7 +41,7 @@ impl Lane {
 }
 
 /// Bytes that a plan needs in a lane.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct LaneBytes {
     pub encode: u64,
     pub decode: u64,

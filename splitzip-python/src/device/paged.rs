@@ -11,7 +11,7 @@ use crate::spec::Spec;
 use crate::view::{Place, View, check_apart};
 use pyo3::prelude::*;
 use splitzip_host::cuda::{DecodePagedPlan, DevicePool, EncodePagedPlan, StreamHandle};
-use splitzip_host::format::{FrameSpec, Layout, write};
+use splitzip_host::format::{Layout, write};
 use splitzip_host::{Error, Flags};
 
 /// Everything that encoding and decoding the pages of one request takes. It holds the pools and the page numbers.
@@ -84,7 +84,7 @@ impl DevicePagedCodec {
             };
             let lanes = Lanes::new(cuda, bytes, &|stream, workspace| prepare(&encode, stream, workspace))?;
             let statics = write::static_bytes(&spec, &layout);
-            let FrameSpec { flags, .. } = spec;
+            let flags = spec.flags;
             Ok(DevicePagedCodec { lanes, encode, decode, layout, flags, statics, paged, pools, producers })
         })
     }
