@@ -1,4 +1,4 @@
-"""The backend of ``splitzip.sglang``, made by SGLang's own factory, over pages as its host pools lay them out. (No server runs: that takes a GPU.)"""
+"""The backend of ``splitzip.sglang``, made by SGLang's own factory, over pages of its own pools. (No server runs: that takes a GPU.)"""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 import splitzip
 import torch
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorageConfig
+from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
+from sglang.srt.mem_cache.pool_host.mla import MLATokenToKVPoolHost
 from sglang.srt.mem_cache.storage.backend_factory import StorageBackendFactory
 
 PAGE = 32
@@ -32,30 +34,36 @@ def make(folder: pathlib.Path, rank: int = 0, mla: bool = False, model: str = "o
     return StorageBackendFactory.create_backend("dynamic", config, None)
 
 
-class Pool:
-    """Pages of keys and values as ``MHATokenToKVPoolHost`` has them, in each of its layouts."""
+def pool_of(kv: torch.Tensor, layout: str) -> Any:
+    """A pool of SGLang's for keys and values, in one of its layouts. Its constructor asks a GPU for what it mirrors, so its fields are filled in here; its methods are its own."""
+    pool: Any = MHATokenToKVPoolHost.__new__(MHATokenToKVPoolHost)
+    _, pool.layer_num, pool.head_num, tokens, pool.head_dim = kv.shape
+    pool.v_head_dim, pool.page_size, pool.layout, pool.dtype, pool.device, pool.pin_memory = pool.head_dim, PAGE, layout, kv.dtype, "cpu", False
+    pages = kv.reshape(2, pool.layer_num, pool.head_num, tokens // PAGE, PAGE, pool.head_dim)
+    # Two, layers, heads, pages, tokens of a page, dim.
+    order, joined = {
+        "layer_first": ((0, 1, 3, 4, 2, 5), 2),
+        "page_first": ((0, 3, 4, 1, 2, 5), 1),
+        "page_first_direct": ((0, 3, 1, 4, 2, 5), None),
+        "page_head": ((0, 3, 2, 4, 1, 5), None),
+    }[layout]
+    buffer = pages.permute(order).contiguous()
+    pool.kv_buffer = buffer if joined is None else buffer.flatten(joined, joined + 1)
+    return pool
 
-    def __init__(self, kv: torch.Tensor, layout: str) -> None:
-        _, self.layer_num, self.head_num, tokens, self.head_dim = kv.shape
-        self.layout, self.page_size, self.dtype = layout, PAGE, kv.dtype
-        pages = kv.reshape(2, self.layer_num, self.head_num, tokens // PAGE, PAGE, self.head_dim)
-        # Two, layers, heads, pages, tokens of a page, dim.
-        order = {
-            "layer_first": (3, 0, 1, 4, 2, 5),
-            "page_first": (3, 0, 4, 1, 2, 5),
-            "page_first_direct": (3, 0, 1, 4, 2, 5),
-            "page_head": (3, 0, 2, 4, 1, 5),
-        }[layout]
-        self.pages = pages.permute(order).contiguous()
 
-    def get_data_page(self, index: int, flat: bool = True) -> torch.Tensor:
-        return self.pages[index // PAGE].flatten()
-
-    def get_dummy_flat_data_page(self) -> torch.Tensor:
-        return torch.zeros(self.pages[0].numel(), dtype=self.dtype)
-
-    def set_from_flat_data_page(self, index: int, page: torch.Tensor) -> None:
-        self.pages[index // PAGE] = page.reshape(self.pages[0].shape)
+def mla_pool_of(rows: torch.Tensor, layout: str) -> Any:
+    """The same for rows of MLA, ``[layers, tokens, 576]``."""
+    pool: Any = MLATokenToKVPoolHost.__new__(MLATokenToKVPoolHost)
+    pool.layer_num, tokens, pool.kv_cache_dim = rows.shape
+    pool.page_size, pool.layout, pool.dtype, pool.device, pool.pin_memory, pool.dcp_size, pool.dcp_rank = PAGE, layout, rows.dtype, "cpu", False, 1, 0
+    pages = rows.reshape(pool.layer_num, tokens // PAGE, PAGE, 1, pool.kv_cache_dim)
+    pool.kv_buffer = {
+        "layer_first": pages.flatten(1, 2),
+        "page_first": pages.permute(1, 2, 0, 3, 4).flatten(0, 1),
+        "page_first_direct": pages.permute(1, 0, 2, 3, 4),
+    }[layout].contiguous()
+    return pool
 
 
 def words(tensor: torch.Tensor) -> torch.Tensor:
@@ -70,7 +78,7 @@ def files_of(folder: pathlib.Path) -> list[pathlib.Path]:
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "e4m3", "uint8"])
 def test_pages_come_back(layout: str, dtype: str, kv: torch.Tensor, tmp_path: pathlib.Path) -> None:
     converted = {"bf16": kv, "fp16": kv.half()}.get(dtype, kv.float().clamp(-448, 448).to(torch.float8_e4m3fn))
-    pool = Pool(converted.view(torch.uint8) if dtype == "uint8" else converted, layout)
+    pool = pool_of(converted.view(torch.uint8) if dtype == "uint8" else converted, layout)
     options = {"uint8": "e4m3"} if dtype == "uint8" else {}
     backend = make(tmp_path, **options)
     backend.register_mem_pool_host(pool)
@@ -92,29 +100,28 @@ def test_pages_come_back(layout: str, dtype: str, kv: torch.Tensor, tmp_path: pa
     for page, target in zip(pages[:4], targets):
         assert torch.equal(words(page), words(target))
     # The calls that know the pool.
-    indices = torch.arange(5 * PAGE)
+    indices, before = torch.arange(5 * PAGE), [page.clone() for page in pages]
     assert backend.batch_set_v1(keys, indices) == [True] * 5
-    before = pool.pages.clone()
-    words(pool.pages).zero_()
-    pool.pages = torch.zeros_like(before.view(torch.uint8)).view(before.dtype)
+    pool.kv_buffer.view(torch.uint8).zero_()
     assert backend.batch_get_v1([*keys[:4], "unknown"], indices) == [True] * 4 + [False]
-    assert torch.equal(words(pool.pages[:4]), words(before[:4])) and not words(pool.pages[4]).any()
+    for number, page in enumerate(before):
+        assert torch.equal(words(pool.get_data_page(number * PAGE)), words(page) * (number < 4))
 
 
-def test_mla_pages(kv: torch.Tensor, tmp_path: pathlib.Path) -> None:
-    class Mla:
-        layer_num, page_size, kv_cache_dim, layout, dtype = 10, PAGE, 576, "layer_first", torch.bfloat16
-
+@pytest.mark.parametrize("layout", ["layer_first", "page_first", "page_first_direct"])
+def test_pages_of_mla(layout: str, kv: torch.Tensor, tmp_path: pathlib.Path) -> None:
+    pool = mla_pool_of(kv.reshape(-1)[: 10 * 3 * PAGE * 576].reshape(10, 3 * PAGE, 576), layout)
     backend = make(tmp_path, mla=True)
-    backend.register_mem_pool_host(Mla())
-    page = kv.reshape(-1)[: 10 * PAGE * 576].clone()
-    assert backend.set("page", page)
-    target = torch.zeros_like(page)
-    assert backend.get("page", target) is target and torch.equal(words(page), words(target))
-    # Pages of MLA are those of every rank; others are not.
+    backend.register_mem_pool_host(pool)
+    keys, indices, before = ["a", "b", "c"], torch.arange(3 * PAGE), pool.kv_buffer.clone()
+    assert backend.batch_set_v1(keys, indices) == [True] * 3
+    assert before.nbytes / sum(path.stat().st_size for path in files_of(tmp_path)) > 1.42
+    words(pool.kv_buffer).zero_()
+    # Pages of MLA are those of every rank.
     other = make(tmp_path, rank=1, mla=True)
-    other.register_mem_pool_host(Mla())
-    assert other.exists("page")
+    other.register_mem_pool_host(pool)
+    assert other.batch_get_v1(keys, indices) == [True] * 3
+    assert torch.equal(words(pool.kv_buffer), words(before))
 
 
 def test_pools_that_are_not_known(kv: torch.Tensor, tmp_path: pathlib.Path) -> None:
@@ -127,7 +134,7 @@ def test_pools_that_are_not_known(kv: torch.Tensor, tmp_path: pathlib.Path) -> N
 
 
 def test_keys_are_those_of_one_model_rank_and_layout(kv: torch.Tensor, tmp_path: pathlib.Path) -> None:
-    backend, pool = make(tmp_path), Pool(kv, "layer_first")
+    backend, pool = make(tmp_path), pool_of(kv, "layer_first")
     backend.register_mem_pool_host(pool)
     assert backend.set("page", pool.get_data_page(0))
     for changed in ({"rank": 1}, {"model": "other"}):
@@ -135,12 +142,12 @@ def test_keys_are_those_of_one_model_rank_and_layout(kv: torch.Tensor, tmp_path:
         other.register_mem_pool_host(pool)
         assert not other.exists("page")
     other = make(tmp_path)
-    other.register_mem_pool_host(Pool(kv, "page_first"))
+    other.register_mem_pool_host(pool_of(kv, "page_first"))
     assert not other.exists("page") and backend.exists("page")
 
 
 def test_damaged_pages_are_misses(kv: torch.Tensor, tmp_path: pathlib.Path) -> None:
-    backend, pool = make(tmp_path), Pool(kv, "layer_first")
+    backend, pool = make(tmp_path), pool_of(kv, "layer_first")
     backend.register_mem_pool_host(pool)
     pages = [pool.get_data_page(number * PAGE) for number in range(2)]
     for damage in ("flip", "truncate", "swap"):
@@ -167,7 +174,7 @@ def test_damaged_pages_are_misses(kv: torch.Tensor, tmp_path: pathlib.Path) -> N
 
 
 def test_it_keeps_its_bound_and_clears(kv: torch.Tensor, tmp_path: pathlib.Path) -> None:
-    pool = Pool(kv, "layer_first")
+    pool = pool_of(kv, "layer_first")
     page = pool.get_data_page(0)
     backend = make(tmp_path, max_bytes=3 * page.nbytes)
     backend.register_mem_pool_host(pool)

@@ -12,10 +12,24 @@ use std::process::Command;
 /// What pip is asked for, by name.
 const PACKAGES: [&str; 4] = ["maturin>=1.9,<2", "numpy", "ml_dtypes", "pytest"];
 
-/// LMCache as a whole (with PyTorch: gigabytes), and of vLLM and SGLang what their tiers of storage import.
+/// LMCache as a whole (with PyTorch: gigabytes), and of vLLM and SGLang what their tiers of storage and the pools behind them import.
 const ENGINES: [&str; 3] = ["lmcache==0.5.6", "numpy", "pytest"];
-const ENGINES_ALONE: [&str; 7] =
-    ["vllm==0.33.0", "sglang==0.5.23", "orjson", "pybase64", "pillow", "ipython", "traitlets"];
+const ENGINES_ALONE: [&str; 14] = [
+    "vllm==0.33.0",
+    "sglang==0.5.23",
+    "apache-tvm-ffi",
+    "compressed-tensors",
+    "dill",
+    "gguf",
+    "ipython",
+    "loguru",
+    "orjson",
+    "pillow",
+    "pybase64",
+    "sentencepiece",
+    "torchvision",
+    "traitlets",
+];
 
 /// Builds the wheel and runs its tests, in an environment in the target folder.
 pub fn test() -> bool {
