@@ -135,7 +135,7 @@ class PagedCodec(Planned):
     pools
         As for :func:`compress_paged`; writable where frames are decoded.
     scheme, bases, checksums, codebook, arrival, threads
-        As for :func:`compress_paged`. Both sides of a transfer must name the same.
+        As for :func:`compress_paged`, but without checksums unless one asks for them. Both sides of a transfer must name the same.
     direction
         ``"encode"``, ``"decode"`` or ``"both"``: what plans and workspaces are made for.
     """
