@@ -7,6 +7,7 @@ mod dlpack;
 mod element;
 mod error;
 mod host;
+mod ids;
 mod paged;
 mod pool;
 mod spec;
@@ -20,7 +21,9 @@ mod _splitzip {
         PyCodebook, codebook_of_counts, codebooks_from_json, codebooks_to_json, histogram,
     };
     #[pymodule_export]
-    use crate::device::{DeviceCodec, DeviceMemory, device_read, device_spec, devices};
+    use crate::device::{
+        DeviceCodec, DeviceMemory, DevicePagedCodec, device_length, device_read, device_spec, devices,
+    };
     #[pymodule_export]
     use crate::host::{decode, decode_elements, encode};
     #[pymodule_export]

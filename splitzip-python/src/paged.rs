@@ -3,15 +3,16 @@
 use crate::codebook::{PyCodebook, parse_dtype};
 use crate::error::{Fault, Result};
 use crate::host::{choices, into_frame, references, repack};
+use crate::ids::Ids;
 use crate::pool;
 use crate::spec::Spec;
-use crate::view::{Place, View, check_apart, integers};
+use crate::view::{View, check_apart};
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyDict, PyList};
 use splitzip_host::paged::{
-    Form, KvLayout, KvShape, PageIds, PageOrder, PageTable, Paged, PagedError, Place as PoolPlace,
-    PoolTensor, RowField, RowMap, RowShape, VllmOrder,
+    Form, KvLayout, KvShape, PageOrder, PageTable, Paged, PagedError, Place as PoolPlace, PoolTensor,
+    RowField, RowMap, RowShape, VllmOrder,
 };
 use splitzip_host::{Cpu, Executor, Frame};
 use std::collections::HashSet;
@@ -227,7 +228,8 @@ macro_rules! layouts {
             /// Parameters
             /// ----------
             /// page_ids
-            ///     A list, or an array or tensor of 32-bit or 64-bit integers on the host: just the pages that the tokens need, in order.
+            ///     A list, or an array or tensor of 32-bit or 64-bit integers: just the pages that the tokens need, in order. An array of the host is
+            ///     copied. One on a CUDA device is read there, when the work runs, and is for pools on that device.
             /// tokens
             ///     Tokens of all pages.
             /// last_page_tokens
@@ -244,7 +246,7 @@ macro_rules! layouts {
                 last_page_tokens: Option<u64>,
             ) -> Result<PyPaged> {
                 let page_tokens = self.0.tensors().first().map_or(1, |tensor| tensor.place.page_tokens);
-                let ids = Ids::List(integers(page_ids)?);
+                let ids = Ids::of(page_ids)?;
                 let table = match (tokens, last_page_tokens) {
                     (Some(tokens), None) => PageTable::new(ids.ids(), page_tokens, tokens)?,
                     (None, Some(valid)) => PageTable::with_last_page(ids.ids(), page_tokens, valid)?,
@@ -388,21 +390,6 @@ fn pool_tensor(dict: &Bound<'_, PyDict>) -> Result<PoolTensor> {
     })
 }
 
-#[derive(Clone)]
-enum Ids {
-    List(Vec<i64>),
-    Consecutive(u64, u64),
-}
-
-impl Ids {
-    fn ids(&self) -> PageIds<'_> {
-        match self {
-            Ids::List(ids) => PageIds::I64(ids),
-            Ids::Consecutive(first, count) => PageIds::Consecutive { first: *first, count: *count },
-        }
-    }
-}
-
 /// A layout with the pages of a request.
 #[derive(Clone)]
 struct Part {
@@ -502,7 +489,12 @@ impl PyPaged {
         Ok(paged)
     }
 
-    fn paged(&self) -> Result<Paged<'_>> {
+    /// The memory of devices that page numbers lie in.
+    pub fn device_ids(&self) -> Vec<&View> {
+        self.parts.iter().filter_map(|part| part.ids.on_device()).collect()
+    }
+
+    pub fn paged(&self) -> Result<Paged<'_>> {
         let mut all: Option<Paged<'_>> = None;
         for part in &self.parts {
             let table =
@@ -524,16 +516,6 @@ impl PyPaged {
     }
 }
 
-fn check_host(pools: &[&View]) -> Result<()> {
-    match pools.iter().find(|pool| pool.place() != Place::Host) {
-        None => Ok(()),
-        Some(_) => Err(Fault::unsupported(
-            "pages are read and written in memory of the host so far; gather pages of a device there, or into contiguous tensors, \
-             and compress these",
-        )),
-    }
-}
-
 /// Encodes the tensors of a request from their pages.
 #[pyfunction]
 #[pyo3(signature = (spec, codebooks, paged, pools, out=None, packed=false, threads=None))]
@@ -549,7 +531,6 @@ pub fn encode_paged<'py>(
     threads: Option<usize>,
 ) -> Result<(Option<Bound<'py, PyByteArray>>, usize)> {
     let (spec, codebooks, pools, out) = (&*spec, choices(&codebooks), references(&pools), out.as_deref());
-    check_host(&pools)?;
     check_apart(&pools, &out.into_iter().collect::<Vec<_>>())?;
     let paged = paged.paged()?;
     into_frame(py, spec.layout.max_frame_bytes, out, |memory| {
@@ -573,7 +554,6 @@ pub fn decode_paged(
     threads: Option<usize>,
 ) -> Result<()> {
     let (frame, pools) = (&*frame, references(&pools));
-    check_host(&pools)?;
     check_apart(&[frame], &pools)?;
     let (paged, bytes) = (paged.paged()?, frame.host_bytes()?);
     py.detach(|| {

@@ -67,12 +67,6 @@ impl Spec {
         self.layout.dense_bytes
     }
 
-    /// Where the number of words behind that part stands, 8 bytes; behind it the status of the encoder, 4 bytes.
-    #[getter]
-    fn words_at(&self) -> u64 {
-        self.layout.words_at()
-    }
-
     #[getter]
     fn layout_id(&self) -> u64 {
         self.spec.layout_id

@@ -44,12 +44,12 @@ pub struct View {
 }
 
 /// What a protocol says.
-struct Seen {
-    address: u64,
-    place: Place,
-    element: Element,
-    shape: Vec<u64>,
-    strides: Option<Vec<i64>>,
+pub struct Seen {
+    pub address: u64,
+    pub place: Place,
+    pub element: Element,
+    pub shape: Vec<u64>,
+    pub strides: Option<Vec<i64>>,
     read_only: bool,
     producer: Option<u64>,
     owner: Owner,
@@ -62,15 +62,15 @@ impl View {
     #[pyo3(signature = (tensor, dtype=None, stream=None, write=false))]
     fn new(tensor: &Bound<'_, PyAny>, dtype: Option<&str>, stream: Option<i64>, write: bool) -> Result<View> {
         let seen = see(tensor, stream, write)?;
-        let resolved = match dtype {
-            Some("raw") => seen.element.resolve(Some(Dtype::Bytes))?,
+        let view = match dtype {
+            Some("raw") => seen.of_bytes()?,
             dtype => {
                 let dtype = dtype.map(str::parse::<Dtype>).transpose();
                 let dtype = dtype.map_err(|error| Fault::dtype(error.to_string()))?;
-                seen.element.resolve(dtype)?
+                let resolved = seen.element.resolve(dtype)?;
+                seen.with(resolved)?
             }
         };
-        let view = seen.with(resolved)?;
         if write && view.read_only {
             return Err(Fault::argument("the output is read-only; give one that can be written to"));
         }
@@ -207,6 +207,12 @@ impl View {
 }
 
 impl Seen {
+    /// The view of its bytes, whatever the elements are.
+    pub fn of_bytes(self) -> Result<View> {
+        let resolved = self.element.resolve(Some(Dtype::Bytes))?;
+        self.with(resolved)
+    }
+
     /// The view of it as elements of a dtype, where one of the elements may be several, or several be one.
     fn with(self, resolved: Resolved) -> Result<View> {
         let Resolved { dtype, split, join } = resolved;
@@ -249,7 +255,7 @@ impl Seen {
     }
 }
 
-fn see(tensor: &Bound<'_, PyAny>, stream: Option<i64>, write: bool) -> Result<Seen> {
+pub fn see(tensor: &Bound<'_, PyAny>, stream: Option<i64>, write: bool) -> Result<Seen> {
     let py = tensor.py();
     if is_numpy(tensor)? {
         return see_numpy(tensor);
@@ -398,39 +404,4 @@ pub fn check_apart(inputs: &[&View], outputs: &[&View]) -> Result<()> {
         return Err(Fault::argument("an output shares memory with an input; give it memory of its own"));
     }
     Ok(())
-}
-
-/// The numbers in a list, or in an array of 32-bit or 64-bit integers on the host.
-pub fn integers(numbers: &Bound<'_, PyAny>) -> Result<Vec<i64>> {
-    if numbers.is_instance_of::<pyo3::types::PyList>() || numbers.is_instance_of::<pyo3::types::PyTuple>() {
-        return Ok(numbers.extract()?);
-    }
-    let seen = see(numbers, None, false)?;
-    let bytes = match &seen.element {
-        Element::Other(4, name) if ["int32", "i", "<i4"].contains(&name.as_str()) => 4,
-        Element::Other(8, name) if ["int64", "l", "q", "<i8"].contains(&name.as_str()) => 8,
-        element => {
-            return Err(Fault::dtype(format!(
-                "page ids are 32-bit or 64-bit integers, and these are {element:?}; convert them to int32 or int64"
-            )));
-        }
-    };
-    if seen.place != Place::Host {
-        return Err(Fault::argument(
-            "the page ids are in device memory; copy them to the host (page_ids.cpu())",
-        ));
-    }
-    if seen.shape.len() != 1 {
-        let dims = seen.shape.len();
-        return Err(Fault::argument(format!(
-            "page ids have one dimension, and these have {dims}; give one request's"
-        )));
-    }
-    let strides = seen.strides.unwrap_or_else(|| vec![bytes as i64]);
-    // SAFETY: the owner says where they are, and is held.
-    let gathered = unsafe { strided::gather(seen.address, &seen.shape, &strides, bytes) };
-    Ok(match bytes {
-        4 => gathered.chunks_exact(4).map(|id| id.try_into().map_or(0, i32::from_le_bytes).into()).collect(),
-        _ => gathered.chunks_exact(8).map(|id| id.try_into().map_or(0, i64::from_le_bytes)).collect(),
-    })
 }

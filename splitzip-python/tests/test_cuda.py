@@ -26,7 +26,7 @@ elif not torch.cuda.is_available():
 else:
     MISSING = ""
 
-if __name__ != "__main__" and MISSING:
+if "pytest" in sys.modules and MISSING:
     import pytest
 
     pytest.skip(f"SKIPPED: {MISSING}, so NOTHING of the CUDA path was tested", allow_module_level=True)
@@ -477,36 +477,13 @@ def test_nothing_leaks() -> None:
     assert sys.getrefcount(tensor) <= references + 2
 
 
-def test_pages() -> None:
-    """Pages of a device: what is there says so clearly, and what it says to do works."""
-    sizes = {"layers": 2, "pages": 16, "page_tokens": 16, "heads": 2, "head_dim": 64, "dtype": "bf16"}
-    layout = splitzip.KvLayout.vllm(**sizes)
-    pools = [normal("bf16", 2, 16, 16, 2, 64, seed=seed) for seed in range(2)]
-    ids = torch.tensor([5, 1, 9], dtype=torch.int32, device="cuda:0")
-    with raises(splitzip.ArgumentError, "page_ids.cpu()"):
-        layout.bind(ids, 40)
-    paged = layout.bind(ids.cpu(), 40)
-    with raises(splitzip.UnsupportedError, "memory of the host so far"):
-        splitzip.compress_paged(paged, pools)
-    tensors = {}
-    for layer, pool in enumerate(pools):
-        for kv, name in enumerate("kv"):
-            tensors[f"layers.{layer}.{name}"] = pool[kv][ids.long()].reshape(48, 2, 64)[:40].contiguous()
-    frame = splitzip.compress_batch(tensors, layout_id=paged.layout_id)
-    assert bytes(frame) == bytes(splitzip.compress_paged(paged, [pool.cpu() for pool in pools]))
-    restored = [torch.zeros_like(pool, device="cpu") for pool in pools]
-    splitzip.decompress_paged(frame.cpu(), paged, restored)
-    for pool, back in zip(pools, restored):
-        assert torch.equal(words_of(back[:, 5]), words_of(pool[:, 5].cpu()))
-        assert torch.equal(words_of(back[:, 9, :8].contiguous()), words_of(pool[:, 9, :8].contiguous().cpu()))
-
-
-def main() -> int:
+def main(names: dict[str, Any]) -> int:
+    """Runs the tests of a module, or those of them that the command line names."""
     if MISSING:
         print(f"SKIPPED: {MISSING}, so NOTHING of the CUDA path was tested")
         return 1
     print(f"splitzip {splitzip.__version__}, PyTorch {torch.__version__}, {torch.cuda.get_device_name(0)}")
-    tests = {name: test for name, test in globals().items() if name.startswith("test_")}
+    tests = {name: test for name, test in names.items() if name.startswith("test_")}
     wanted = sys.argv[1:] or list(tests)
     failed = []
     for name in wanted:
@@ -523,4 +500,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(globals()))

@@ -193,3 +193,37 @@ def test_page_ids_of_any_stride_and_kind() -> None:
     expected = bytes(splitzip.compress_paged(layout.bind([3, 1, 5], TOKENS), pools))
     for ids in (wide[::2], wide[::2].astype(np.int32), (3, 1, 5), memoryview(wide[::2])):
         assert bytes(splitzip.compress_paged(layout.bind(ids, TOKENS), pools)) == expected
+
+
+def test_codecs_of_one_request() -> None:
+    layout, slots, tensors = layouts()["vllm"], layouts()["sglang"], elements()
+    ids, numbers = ids_of(layout), ids_of(layouts()["sglang"])
+    pools = [np.zeros(size, np.uint8) for size in layout.pool_bytes]
+    place(layout, pools, ids, octets(tensors))
+    encoder = splitzip.PagedCodec(layout.bind(ids, TOKENS), pools, scheme="w3", bases="channel", direction="encode")
+    out = encoder.empty_frame()
+    frame = encoder.encode(out=out)
+    assert frame.memory is out and encoder.device == "cpu" and encoder.max_nbytes == len(out) > encoder.dense_nbytes > 0
+    assert bytes(frame) == bytes(splitzip.compress_paged(layout.bind(ids, TOKENS), pools, scheme="w3", bases="channel", checksums="none"))
+    decoded = [np.full(size, 0x55, np.uint8) for size in slots.pool_bytes]
+    decoder = splitzip.PagedCodec(slots.bind(numbers, TOKENS), decoded, direction="decode")
+    for given in (frame, bytes(frame)):
+        decoder.decode(given)
+        decoder.check()
+        for name, tensor in place(slots, decoded, numbers, None).items():
+            assert np.array_equal(tensor, octets(tensors)[name])
+            tensor[:] = 0
+    pools[0][:] = 0
+    assert encoder.encode().nbytes < frame.nbytes
+    with pytest.raises(splitzip.UnsupportedError, match="for encoding only"):
+        encoder.decode(frame)
+    with pytest.raises(splitzip.UnsupportedError, match="for decoding only"):
+        decoder.encode()
+    with pytest.raises(splitzip.ArgumentError, match="one of encode, decode, both"):
+        splitzip.PagedCodec(layout.bind(ids, TOKENS), pools, direction="either")  # type: ignore[arg-type]
+    with pytest.raises(splitzip.ArgumentError, match="cannot be auto"):
+        splitzip.PagedCodec(layout.bind(ids, TOKENS), pools, scheme="auto")
+    with pytest.raises(splitzip.ArgumentError, match="leave stream out"):
+        splitzip.compress_paged(layout.bind(ids, TOKENS), pools, stream=0)
+    with pytest.raises(splitzip.PagedError, match="layout id"):
+        decoder.decode(splitzip.compress_paged(layout.bind(ids, TOKENS).salted(b"x"), pools))

@@ -1,5 +1,5 @@
-//! The tasks of the repository: `cargo xtask test`, `cargo xtask bless`, `cargo xtask ci`, `cargo xtask python`, `cargo xtask large`,
-//! `cargo xtask soak`, and the recipes that are kept as patches.
+//! The tasks of the repository: `cargo xtask test`, `cargo xtask bless`, `cargo xtask ci`, `cargo xtask python`, `cargo xtask integrations`,
+//! `cargo xtask large`, `cargo xtask soak`, and the recipes that are kept as patches.
 //!
 //! Every task is a few commands, each printed before it runs, so that anybody can type them one by one.
 
@@ -18,6 +18,7 @@ Usage: cargo xtask TASK
   ci     rustfmt and clippy, then `test`
 
   python  build the wheel of the Python package and run its tests (a part of `test`)
+  integrations [ENVIRONMENT]  the same with LMCache, vLLM and SGLang, installed into an environment of their own: 7.5 GB of disk
   large  tensors and requests around 2^32 bytes on the CPU, and a checkpoint of 20 GiB through files under 2 GiB of memory: takes 10 GB of
          memory, 40 GB of disk, and 10 minutes once it is built
   soak [PIPES[,FILES]]  compress and restore so many GiB through pipes and through files under 2 GiB of memory [default: 20,4]
@@ -34,6 +35,8 @@ fn main() -> ExitCode {
         ["bless"] => bless(),
         ["ci"] => format() && lint() && test(),
         ["python"] => python::test(),
+        ["integrations"] => python::integrations(None),
+        ["integrations", environment] => python::integrations(Some(environment)),
         ["large"] => large(),
         ["soak"] => soak("20,4"),
         ["soak", sizes] => soak(sizes),

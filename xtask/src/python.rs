@@ -12,15 +12,49 @@ use std::process::Command;
 /// What pip is asked for, by name.
 const PACKAGES: [&str; 4] = ["maturin>=1.9,<2", "numpy", "ml_dtypes", "pytest"];
 
+/// LMCache as a whole (with PyTorch: gigabytes), and of vLLM and SGLang what their tiers of storage and the pools behind them import.
+const ENGINES: [&str; 3] = ["lmcache==0.5.6", "numpy", "pytest"];
+const ENGINES_ALONE: [&str; 14] = [
+    "vllm==0.33.0",
+    "sglang==0.5.23",
+    "apache-tvm-ffi",
+    "compressed-tensors",
+    "dill",
+    "gguf",
+    "ipython",
+    "loguru",
+    "orjson",
+    "pillow",
+    "pybase64",
+    "sentencepiece",
+    "torchvision",
+    "traitlets",
+];
+
 /// Builds the wheel and runs its tests, in an environment in the target folder.
 pub fn test() -> bool {
-    let home = target().join("python");
-    let (python, wheels) = (home.join("venv/bin/python"), home.join("wheels"));
+    let python = target().join("python/venv/bin/python");
+    environment(&python) && pip(&python, &PACKAGES) && install(&python) && run_tests(&python)
+}
+
+/// The same with serving engines, in an environment of their own: one that is named, or one in the target folder.
+pub fn integrations(environment_folder: Option<&str>) -> bool {
+    let folder = environment_folder.map_or_else(|| target().join("python/integrations"), PathBuf::from);
+    let python = folder.join("bin/python");
     environment(&python)
-        && pip(&python, &PACKAGES)
-        && build(&python, &wheels)
-        && wheel_in(&wheels).is_some_and(|wheel| pip(&python, &["--force-reinstall", "--no-deps", &wheel]))
-        && run_tests(&python)
+        && pip(&python, &PACKAGES[..1])
+        && pip(&python, &ENGINES)
+        && pip(&python, &[&["--no-deps"], &ENGINES_ALONE[..]].concat())
+        && install(&python)
+        && run(Command::new(&python)
+            .args(["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "splitzip-python/integrations"])
+            .env("LMCACHE_TRACK_USAGE", "false"))
+}
+
+fn install(python: &Path) -> bool {
+    let wheels = target().join("python/wheels");
+    build(python, &wheels)
+        && wheel_in(&wheels).is_some_and(|wheel| pip(python, &["--force-reinstall", "--no-deps", &wheel]))
 }
 
 fn environment(python: &Path) -> bool {

@@ -29,7 +29,7 @@ from ._api import (
 )
 from ._codec import Codec
 from ._frame import Frame, Tensor
-from ._paged import compress_paged, decompress_paged
+from ._paged import PagedCodec, compress_paged, decompress_paged
 from ._splitzip import VERSION as __version__
 from ._splitzip import Codebook, KvLayout, Paged, RowMap
 from .errors import (
@@ -69,6 +69,7 @@ __all__ = [
     "NotAFrameError",
     "OutOfMemoryError",
     "Paged",
+    "PagedCodec",
     "PagedError",
     "RowMap",
     "Tensor",

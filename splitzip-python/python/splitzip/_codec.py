@@ -36,7 +36,52 @@ def _forms(tensors: Any) -> tuple[Tensors, bool]:
     return ([tensors] if single else tensors), single
 
 
-class Codec:
+class Planned:
+    """What is known of frames before there are any, and the native codec of a device."""
+
+    _spec: _splitzip.Spec
+    _cuda: int | None
+    _native: _splitzip.DeviceCodec | _splitzip.DevicePagedCodec | None
+
+    @property
+    def device(self) -> str:
+        """``"cpu"`` or ``"cuda:0"``."""
+        return "cpu" if self._cuda is None else f"cuda:{self._cuda}"
+
+    @property
+    def raw_nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return self._spec.raw_bytes
+
+    @property
+    def max_nbytes(self) -> int:
+        """Bytes that memory for a frame needs."""
+        return self._spec.max_frame_bytes
+
+    @property
+    def dense_nbytes(self) -> int:
+        """Bytes of the start of a frame whose size is known before anything is encoded: a sender can post them first."""
+        return self._spec.dense_bytes
+
+    @property
+    def workspace_nbytes(self) -> int:
+        """Bytes of device memory that each stream takes; 0 on the CPU, where a workspace lives as long as a call."""
+        return 0 if self._native is None else self._native.workspace_bytes
+
+    def empty_frame(self) -> Any:
+        """Memory for a frame: a ``bytearray``, or memory of the device."""
+        return bytearray(self.max_nbytes) if self._cuda is None else device_memory(self._cuda, self.max_nbytes)
+
+    def check(self) -> None:
+        """Waits for the device, and raises :class:`CorruptError` if a frame was damaged that :meth:`decode` has taken since the last time.
+
+        Not while a stream is captured. On the CPU there is nothing to wait for.
+        """
+        if self._native is not None:
+            self._native.check()
+
+
+class Codec(Planned):
     """Compresses and decompresses tensors of fixed dtypes and shapes, again and again.
 
     The layout of the frame, and on a CUDA device kernels, tables and a workspace for each stream, are made once. After that ``encode`` and ``decode`` with
@@ -105,6 +150,7 @@ class Codec:
         self._single = single
         self._dtypes = [tensor[2] for tensor in spec.tensors]
         self._shapes = [tensor[5] for tensor in spec.tensors]
+        self._native: _splitzip.DeviceCodec | None
         self._native = None if cuda is None else _splitzip.DeviceCodec(cuda, spec, codebooks, encodes)
 
     @classmethod
@@ -119,35 +165,6 @@ class Codec:
         codec = cls.__new__(cls)
         codec._init(spec, codebooks, cuda, threads, False, encodes)
         return codec
-
-    @property
-    def device(self) -> str:
-        """``"cpu"`` or ``"cuda:0"``."""
-        return "cpu" if self._cuda is None else f"cuda:{self._cuda}"
-
-    @property
-    def raw_nbytes(self) -> int:
-        """Bytes of all tensors."""
-        return self._spec.raw_bytes
-
-    @property
-    def max_nbytes(self) -> int:
-        """Bytes that memory for a frame needs."""
-        return self._spec.max_frame_bytes
-
-    @property
-    def dense_nbytes(self) -> int:
-        """Bytes of the start of a frame whose size is known before anything is encoded: a sender can post them first."""
-        return self._spec.dense_bytes
-
-    @property
-    def workspace_nbytes(self) -> int:
-        """Bytes of device memory that each stream takes; 0 on the CPU, where a workspace lives as long as a call."""
-        return 0 if self._native is None else self._native.workspace_bytes
-
-    def empty_frame(self) -> Any:
-        """Memory for a frame: a ``bytearray``, or memory of the device."""
-        return bytearray(self.max_nbytes) if self._cuda is None else device_memory(self._cuda, self.max_nbytes)
 
     def encode(self, tensors: Any, *, out: Any = None, stream: Any = None) -> Frame:
         """Compresses tensors into a frame.
@@ -240,14 +257,6 @@ class Codec:
         else:
             self._native.decode(frame, views, handle, check)
         return outputs[0] if single else outputs
-
-    def check(self) -> None:
-        """Waits for the device, and raises :class:`CorruptError` if a frame was damaged that :meth:`decode` has taken since the last time.
-
-        Not while a stream is captured. On the CPU there is nothing to wait for.
-        """
-        if self._native is not None:
-            self._native.check()
 
     def _listed(self, tensors: Any, single: bool | None = None) -> list[Any]:
         if self._single if single is None else single:
@@ -349,19 +358,27 @@ def views_of(
     tensors: Sequence[Any], dtypes: Sequence[Any], stream: Any
 ) -> tuple[list[_splitzip.View], int | None, int]:
     """Looks at tensors of one device: views, its number, and the handle of the stream."""
+    names = [dtype_name(dtype) for dtype in dtypes]
+    return looked_at("the tensors of a frame", tensors, names, stream, False)
+
+
+def looked_at(
+    what: str, tensors: Sequence[Any], dtypes: Sequence[str | None], stream: Any, write: bool
+) -> tuple[list[_splitzip.View], int | None, int]:
+    """The same, for dtypes as views take them; ``what`` is named where they are on several devices."""
     cuda = next((number for number in map(cuda_of, tensors) if number is not None), None)
     handle = 0 if cuda is None else stream_handle(stream, cuda)
-    views = [_splitzip.View(tensor, dtype_name(dtype), handle) for tensor, dtype in zip(tensors, dtypes)]
+    views = [_splitzip.View(tensor, dtype, handle, write) for tensor, dtype in zip(tensors, dtypes)]
     places = {view.cuda for view in views if view.nbytes != 0}
     if len(places) > 1:
         found = ", ".join(sorted("cpu" if place is None else f"cuda:{place}" for place in places))
-        raise ArgumentError(f"the tensors of a frame are on one device, and these are on {found}; copy some of them")
+        raise ArgumentError(f"{what} are on one device, and these are on {found}; copy some of them")
     found_cuda = places.pop() if places else cuda
     if found_cuda is not None and cuda is None:
         # Only the memory of __cuda_array_interface__ says where it is.
         handle = stream_handle(stream, found_cuda)
     if found_cuda is None and stream is not None:
-        raise ArgumentError("a stream was given, but the tensors are in memory of the host; leave stream out")
+        raise ArgumentError("a stream was given, but everything is in memory of the host; leave stream out")
     return views, found_cuda, handle
 
 

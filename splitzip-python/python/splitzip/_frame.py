@@ -9,7 +9,7 @@ from typing import Any
 from . import _splitzip
 from ._dtypes import FRAMEWORK_NAMES, SIZES
 from ._frameworks import Like, cuda_of, host_memory, numpy_dtype, stream_handle
-from .errors import ArgumentError, CorruptError, UnsupportedError
+from .errors import ArgumentError, UnsupportedError
 
 
 def _versioned(max_version: tuple[int, int] | None) -> bool:
@@ -95,17 +95,9 @@ class Frame:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the frame. On a device this waits for the stream that compresses it, the first time."""
+        """Bytes of the frame. On a device this waits for the stream that compresses it, the first time, and looks whether the frame is whole."""
         if self._nbytes is None:
-            start, words_at = self._spec.dense_bytes, self._spec.words_at
-            head = bytes(_splitzip.device_read(self._view, words_at, 16, self._stream))
-            words, status = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:12], "little")
-            if status != 0:
-                raise CorruptError(f"the encoder of this frame failed with status {status}; encode it again")
-            nbytes = start + 4 * words
-            if nbytes > self._spec.max_frame_bytes:
-                raise CorruptError(f"the frame says that it has {words} words of variable parts, which cannot be; encode it again")
-            self._nbytes = nbytes
+            self._nbytes = _splitzip.device_length(self._spec, self._view, self._stream)
         return self._nbytes
 
     @property

@@ -53,3 +53,12 @@ def codebooks_of(value: Any, names: Sequence[str]) -> list[Codebook | None]:
         if book is not None and not isinstance(book, Codebook):
             raise ArgumentError(f"{type(book).__name__} is no codebook; use what calibrate returns, or None for one of a sample")
     return books
+
+
+def pick(given: dict[str, Any], defaults: Mapping[str, Any], others: Sequence[str], what: str) -> dict[str, Any]:
+    """The options of a configuration: those that were given, with defaults; unknown ones are refused."""
+    known = [*defaults, *others]
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ArgumentError(f"{what} has no option {unknown[0]!r}; there are {', '.join(known)}")
+    return {**defaults, **given}

@@ -1,6 +1,7 @@
 //! Device memory of ours, and looks at that of others.
 
 use super::driver::{self, Context, Relaxed};
+use super::verify;
 use crate::error::{Fault, Result};
 use crate::spec::Spec;
 use crate::view::{Place, View};
@@ -93,6 +94,21 @@ fn read(view: &View, offset: u64, bytes: u64, stream: u64) -> Result<Vec<u8>> {
     // SAFETY: inside of the view, whose owner is held.
     unsafe { driver::download(stream, view.address_of() + offset, &mut read)? };
     Ok(read)
+}
+
+/// Bytes of a frame in device memory, once the stream has run and if its encoder has sealed it. Waits.
+#[pyfunction]
+pub fn device_length(
+    py: Python<'_>,
+    spec: PyRef<'_, Spec>,
+    frame: PyRef<'_, View>,
+    stream: u64,
+) -> Result<u64> {
+    let (layout, frame) = (&spec.layout, &*frame);
+    py.detach(|| {
+        let start = read(frame, 0, layout.static_bytes + layout.dynamic_bytes, stream)?;
+        verify::check_dynamic(layout, &start, &start[layout.static_bytes as usize..], frame.bytes())
+    })
 }
 
 /// The description of a frame in device memory, of which only the start is copied. Waits.
