@@ -46,17 +46,26 @@ fn help(arguments: &[&str]) -> String {
     common::Run::from(output).succeeds().stdout
 }
 
-/// Those that the help lists.
-fn commands() -> Vec<String> {
-    let help = help(&[]);
+/// Commands that a help lists.
+fn listed(arguments: &[&str]) -> Vec<String> {
+    let help = help(arguments);
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let names = listed.take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
     names.filter(|name| *name != "help").map(str::to_owned).collect()
 }
 
+fn commands() -> Vec<String> {
+    listed(&[])
+}
+
+/// Those of a command that has commands of its own.
+fn commands_of(name: &str) -> Vec<String> {
+    listed(&[name]).into_iter().map(|inner| format!("{name} {inner}")).collect()
+}
+
 /// The help of a command in Markdown: arguments and options as a table, without those that all commands have.
 fn section(name: &str, shared: &[String]) -> String {
-    let help = help(if name.is_empty() { &[] } else { std::slice::from_ref(&name) });
+    let help = help(&name.split_whitespace().collect::<Vec<_>>());
     let mut out = if name.is_empty() { String::new() } else { format!("\n## {name}\n\n") };
     let mut table = false;
     for line in help.lines() {
@@ -91,7 +100,9 @@ fn the_page_of_the_command_line_is_that_of_the_help() {
     let names = commands();
     assert!(names.len() >= 9, "{names:?}");
     let mut made = HEAD.to_owned() + "\n## splitzip\n\n" + &section("", &[]);
-    names.iter().for_each(|name| made += &section(name, &shared));
+    for name in names.iter().flat_map(|name| std::iter::once(name.clone()).chain(commands_of(name))) {
+        made += &section(&name, &shared);
+    }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/cli.md");
     if env::var_os("SPLITZIP_BLESS").is_some() {
         fs::write(&path, &made).expect("write docs/cli.md");

@@ -154,6 +154,29 @@ fn a_request_is_few_launches() {
     let encode = EncodePagedWork::new("none", &spec, &[], &from, &pools, 132).unwrap();
     assert_eq!(encode.launches(), 3);
     assert_eq!(DecodePagedWork::new("none", &spec, None, &from, &pools).unwrap().launches(), 1);
+    // Channel bases for keys alone (of whole groups: 640 tokens of 128 elements are 5): a launch for all keys and one for all values, when they stand so.
+    let from = from.arranged(|form| form.name.ends_with(".v"));
+    let mut spec = from.spec(Scheme::W2x3, Flags::default());
+    spec.tensors[..64].iter_mut().for_each(|key| key.bases = Bases::Channel);
+    let encode = EncodePagedWork::new("none", &spec, &[], &from, &pools, 132).unwrap();
+    assert_eq!(encode.launches(), 4);
+    assert_eq!(DecodePagedWork::new("none", &spec, None, &from, &pools).unwrap().launches(), 2);
+}
+
+/// The order of tensors in a frame is nobody's business but the encoder's: pages come back from one that has keys first.
+#[test]
+fn keys_first() {
+    let from_layout = KvLayout::vllm(&SHAPE).unwrap();
+    let to_layout = KvLayout::flash_infer(&SHAPE, PageOrder::Nhd).unwrap();
+    let table = PageTable::new(PageIds::Consecutive { first: 1, count: 8 }, 16, 128).unwrap();
+    let is_value = |form: &splitzip_host::paged::Form| form.name.ends_with(".v");
+    let (from, to) = (from_layout.bind(table).unwrap().arranged(is_value), to_layout.bind(table).unwrap());
+    assert_eq!(from.layout_id(), to.layout_id());
+    for interpreter in targets() {
+        let mut spec = from.spec(Scheme::W2x3, Flags::default());
+        spec.tensors[..3].iter_mut().for_each(|tensor| tensor.bases = Bases::Channel);
+        exchange(&interpreter, (&from_layout, &from), (&to_layout, &to), &spec);
+    }
 }
 
 /// Page numbers on the device are looked at by kernels: one that is none of the pool is reported, and neither read nor written.

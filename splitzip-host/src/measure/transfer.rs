@@ -150,7 +150,8 @@ impl TransferSubject {
             KvPlace::Pages => LAYER.page_tokens,
         };
         let table = PageTable::new(PageIds::I32(&self.pages[usize::from(back)]), page_tokens, self.tokens)?;
-        Ok(self.layout.bind(table)?)
+        // Keys, then values: each one launch a slice.
+        Ok(self.layout.bind(table)?.arranged(|form| form.name.ends_with(".v")))
     }
 
     /// The addresses of the tensors of a request in one piece.

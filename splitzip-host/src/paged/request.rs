@@ -98,6 +98,27 @@ impl<'a> Paged<'a> {
         Paged { tensors, layout_id: self.layout_id }
     }
 
+    /// The same tensors in the order of a key, equal ones as they were: those that are coded alike one behind the other, which a device encodes in one launch. Frames are
+    /// decoded by names, so the order matters to nobody else.
+    ///
+    /// ```
+    /// # use splitzip_host::paged::{KvLayout, KvShape};
+    /// # use splitzip_host::{Bases, Dtype, Flags, Scheme};
+    /// # fn main() -> splitzip_host::Result<()> {
+    /// # let shape = KvShape { layers: 3, pages: 4, page_tokens: 16, heads: 2, head_dim: 64, dtype: Dtype::Bf16 };
+    /// // All keys, then all values.
+    /// let request = KvLayout::vllm(&shape)?.bind_consecutive(0, 64)?.arranged(|form| form.name.ends_with(".v"));
+    /// let mut spec = request.spec(Scheme::W2x2x3, Flags::default());
+    /// spec.tensors[..3].iter_mut().for_each(|key| key.bases = Bases::Channel);
+    /// assert_eq!(spec.tensors[2].name, "layers.2.k");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn arranged<K: Ord>(mut self, key: impl Fn(&Form) -> K) -> Paged<'a> {
+        self.tensors.sort_by_key(|tensor| key(tensor.form()));
+        self
+    }
+
     /// Some of the tokens of every tensor, which need not start or end with a page, with the layout id of all.
     ///
     /// # Errors
