@@ -38,7 +38,8 @@ class MooncakeEngine:
     Notes
     -----
     Its notices come with a synchronous write, so every message is one of a single byte. The wheel ``mooncake-transfer-engine-non-cuda`` moves memory of
-    the host; it needs ``libibverbs.so.1`` (Debian: ``apt install libibverbs1``) for TCP as well.
+    the host; it needs ``libibverbs.so.1`` (Debian: ``apt install libibverbs1``) for TCP as well. Where the other process hangs without having ended, a synchronous call
+    gives up after ``MC_TRANSFER_TIMEOUT`` seconds (30), and no other transfer of this engine goes on until then.
     """
 
     def __init__(self, host: str = "127.0.0.1", *, protocol: str = "tcp", devices: str = "") -> None:

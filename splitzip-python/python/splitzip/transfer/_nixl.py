@@ -39,12 +39,17 @@ class NixlEngine:
         Of NIXL. UCX takes its transports from the environment: ``UCX_TLS=tcp UCX_NET_DEVICES=lo`` is the loopback.
     device_memory
         Register memory of CUDA devices instead of staging it through pinned memory. UCX must have a transport for it.
+    progress_thread
+        Let NIXL have a thread of its own that never sleeps. Without it the thread of the transfers drives it, which is faster where cores are few.
     """
 
-    def __init__(self, name: str = "splitzip", *, backend: str = "UCX", device_memory: bool = False) -> None:
+    def __init__(
+        self, name: str = "splitzip", *, backend: str = "UCX", device_memory: bool = False, progress_thread: bool = False
+    ) -> None:
         api = _api()
         # Calls come one at a time, so its own locks would guard nothing.
-        self._agent: Any = api.nixl_agent(f"{name}-{uuid.uuid4().hex[:12]}", api.nixl_agent_config(backends=[backend]))
+        config = api.nixl_agent_config(enable_prog_thread=progress_thread, backends=[backend])
+        self._agent: Any = api.nixl_agent(f"{name}-{uuid.uuid4().hex[:12]}", config)
         if backend not in self._agent.backends:
             found = ", ".join(sorted(self._agent.plugin_list))
             raise ArgumentError(f"NIXL has no backend {backend!r}; it has {found}")

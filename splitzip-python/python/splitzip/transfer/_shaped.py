@@ -28,15 +28,24 @@ class ShapedEngine:
     engine
         What moves the bytes. It must be faster than the link, or the result is its own speed.
     gigabits
-        The speed of the link, 10^9 bits a second.
+        The speed of the link, 10^9 bits a second; ``None`` is that of the engine.
     """
 
-    def __init__(self, engine: Engine, gigabits: float) -> None:
-        if not gigabits > 0:
-            raise ArgumentError(f"a link has a speed, and {gigabits} gigabits are none")
+    def __init__(self, engine: Engine, gigabits: float | None) -> None:
         self._engine = engine
-        self._bytes_per_second = gigabits * 1e9 / 8
         self._free_at = 0.0
+        self.gigabits = gigabits
+
+    @property
+    def gigabits(self) -> float | None:
+        """The speed of the link. It may be changed between transfers."""
+        return self._gigabits
+
+    @gigabits.setter
+    def gigabits(self, gigabits: float | None) -> None:
+        if gigabits is not None and not gigabits > 0:
+            raise ArgumentError(f"a link has a speed, and {gigabits} gigabits are none")
+        self._gigabits = gigabits
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -47,7 +56,8 @@ class ShapedEngine:
         return self._engine.name
 
     def write(self, peer: Any, source: Memory, target: Memory, notice: bytes | None) -> _Write:
-        self._free_at = max(self._free_at, time.monotonic()) + source.nbytes / self._bytes_per_second
+        seconds = 0.0 if self._gigabits is None else source.nbytes / (self._gigabits * 1e9 / 8)
+        self._free_at = max(self._free_at, time.monotonic()) + seconds
         return _Write(self._engine.write(peer, source, target, None), peer, notice, self._free_at)
 
     def done(self, write: _Write) -> bool:

@@ -1,0 +1,1 @@
+pub use nixl_sys;
