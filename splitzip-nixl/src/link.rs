@@ -3,6 +3,8 @@
 use crate::message::{Kind, Message};
 use crate::{Error, Result};
 use nixl_sys::{Agent, AgentConfig, NotificationMap};
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -77,10 +79,10 @@ pub(crate) fn nixl<T>(what: &'static str, result: Result<T, nixl_sys::NixlError>
     result.map_err(|error| Error::Nixl { what, reason: error.to_string() })
 }
 
-/// A number that nobody else has.
+/// A number that nobody else has, also in no other process: the keys of a hash map come from the system.
 pub(crate) fn new_number() -> u64 {
-    // JSON of other languages has 53 or 63 bits for it.
-    fastrand::u64(..) >> 1 | 1
+    // Other languages have 63 bits for it.
+    RandomState::new().build_hasher().finish() >> 1 | 1
 }
 
 impl<S: Side> Link<S> {
@@ -93,7 +95,8 @@ impl<S: Side> Link<S> {
         let config = AgentConfig { enable_prog_thread: false, ..AgentConfig::default() };
         let agent = nixl("make an agent", Agent::new_configured(&format!("{name}-{number:x}"), &config))?;
         let params = agent.get_plugin_params(BACKEND).map(|(_, params)| params);
-        let params = nixl("find its backend UCX; does NIXL_PLUGIN_DIR name the folder of its plugins?", params)?;
+        let params =
+            nixl("find its backend UCX; does NIXL_PLUGIN_DIR name the folder of its plugins?", params)?;
         nixl("make its backend UCX", agent.create_backend(BACKEND, &params))?;
         let now = Instant::now();
         let common = Common { peer: None, open: false, failed: None, ignored: 0, heard: now, said: now };
@@ -157,8 +160,7 @@ impl<S: Side> Link<S> {
             if left.is_zero() {
                 return Err(Error::Timeout(what.to_owned()));
             }
-            shared =
-                self.changed.wait_timeout(shared, left).unwrap_or_else(PoisonError::into_inner).0;
+            shared = self.changed.wait_timeout(shared, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 

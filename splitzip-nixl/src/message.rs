@@ -147,7 +147,12 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    pub fn new(channel: u64, engine: String, metadata: &[u8], slots: Vec<(u64, u64, Option<u64>)>) -> Address {
+    pub fn new(
+        channel: u64,
+        engine: String,
+        metadata: &[u8],
+        slots: Vec<(u64, u64, Option<u64>)>,
+    ) -> Address {
         Address { splitzip: VERSION, channel, engine, metadata: BASE64_STANDARD.encode(metadata), slots }
     }
 
@@ -199,7 +204,14 @@ pub(crate) fn pack_plan(layers: &[FrameSpec]) -> Vec<u8> {
     let specs = forms.iter().map(|form| {
         let tensors = form.tensors.iter().map(|tensor| {
             let names = (tensor.dtype.name(), tensor.scheme.name(), tensor.bases.name());
-            (tensor.name.clone(), tensor.id, names.0.into(), names.1.into(), names.2.into(), tensor.shape.clone())
+            (
+                tensor.name.clone(),
+                tensor.id,
+                names.0.into(),
+                names.1.into(),
+                names.2.into(),
+                tensor.shape.clone(),
+            )
         });
         let checksums = match (form.flags.tensor_checksums, form.flags.chunk_checksums) {
             (false, false) => "none",
@@ -217,10 +229,11 @@ pub(crate) fn unpack_plan(body: &[u8]) -> Result<Vec<FrameSpec>, String> {
     let plan: Plan = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let mut forms = Vec::new();
     for (tensors, checksums, arrival, layout_id) in plan.specs {
-        let read = |(name, id, dtype, scheme, bases, shape): Tensor| -> Result<TensorSpec, splitzip_host::Error> {
-            let tensor = TensorSpec::new(&name, dtype.parse()?, scheme.parse()?, &shape);
-            Ok(tensor.with_id(id).with_bases(bases.parse()?))
-        };
+        let read =
+            |(name, id, dtype, scheme, bases, shape): Tensor| -> Result<TensorSpec, splitzip_host::Error> {
+                let tensor = TensorSpec::new(&name, dtype.parse()?, scheme.parse()?, &shape);
+                Ok(tensor.with_id(id).with_bases(bases.parse()?))
+            };
         let tensors: Result<Vec<_>, _> = tensors.into_iter().map(read).collect();
         let (tensor_checksums, chunk_checksums) = match checksums.as_str() {
             "none" => (false, false),
@@ -230,7 +243,8 @@ pub(crate) fn unpack_plan(body: &[u8]) -> Result<Vec<FrameSpec>, String> {
             other => return Err(format!("there are no checksums {other:?}")),
         };
         let flags = Flags { arrival, packed: false, tensor_checksums, chunk_checksums };
-        let spec = FrameSpec { layout_id, ..FrameSpec::new(tensors.map_err(|error| error.to_string())?, flags) };
+        let spec =
+            FrameSpec { layout_id, ..FrameSpec::new(tensors.map_err(|error| error.to_string())?, flags) };
         spec.layout().map_err(|error| error.to_string())?;
         forms.push(spec);
     }
@@ -245,7 +259,8 @@ mod tests {
 
     #[test]
     fn messages_are_read_as_they_were_written_and_nothing_else_is_read() {
-        let message = Message { kind: Kind::Landed, to: 1, sender: u64::MAX, transfer: 7, body: vec![1, 2, 3] };
+        let message =
+            Message { kind: Kind::Landed, to: 1, sender: u64::MAX, transfer: 7, body: vec![1, 2, 3] };
         let packed = message.pack();
         assert_eq!(Message::unpack(&packed), Some(message));
         for length in 0..HEADER {
@@ -267,14 +282,18 @@ mod tests {
     fn plans_hold_every_form_once() {
         let tensor = |scheme| TensorSpec::new("k", Dtype::Bf16, scheme, &[4, 64]).with_id(u64::MAX);
         let keys = FrameSpec::new(vec![tensor(Scheme::W2x3).with_bases(Bases::Channel)], Flags::CHECKSUMS);
-        let stored = FrameSpec { layout_id: 5, ..FrameSpec::new(vec![tensor(Scheme::Stored)], Flags::default()) };
+        let stored =
+            FrameSpec { layout_id: 5, ..FrameSpec::new(vec![tensor(Scheme::Stored)], Flags::default()) };
         let layers = [keys.clone(), stored.clone(), keys.clone(), keys];
         let packed = pack_plan(&layers);
         assert_eq!(unpack_plan(&packed), Ok(layers.to_vec()));
         assert_eq!(String::from_utf8_lossy(&packed).matches("stored").count(), 1);
         assert!(unpack_plan(b"{}").is_err());
-        assert!(unpack_plan(br#"{"specs":[],"layers":[0]}"#).is_err_and(|reason| reason.contains("not there")));
-        let pointless = String::from_utf8_lossy(&packed).replace("\"bf16\",\"w2x3\",\"channel\"", "\"e4m3\",\"w4\",\"chunk\"");
+        assert!(
+            unpack_plan(br#"{"specs":[],"layers":[0]}"#).is_err_and(|reason| reason.contains("not there"))
+        );
+        let pointless = String::from_utf8_lossy(&packed)
+            .replace("\"bf16\",\"w2x3\",\"channel\"", "\"e4m3\",\"w4\",\"chunk\"");
         assert!(unpack_plan(pointless.as_bytes()).is_err_and(|reason| reason.contains("pointless")));
     }
 }

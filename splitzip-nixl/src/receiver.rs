@@ -122,7 +122,8 @@ impl Side for Receiving {
                 if current.granted.get(&landed.credit.slot) == Some(&landed.credit.generation) =>
             {
                 if landed.layer >= current.layers || !current.seen.insert(landed.layer) {
-                    let reason = format!("it came twice, or is none of the {} that were announced", current.layers);
+                    let reason =
+                        format!("it came twice, or is none of the {} that were announced", current.layers);
                     current.error.get_or_insert(Error::Frame { layer: landed.layer, reason });
                     return Ok(());
                 }
@@ -176,7 +177,10 @@ fn greet(link: &Link<Receiving>, shared: &mut Shared<Receiving>, message: Messag
         return answer(Kind::Refused, &format!("this receiver has failed ({error}); make another one"));
     }
     if shared.common.open {
-        return answer(Kind::Refused, "another sender is in the middle of a transfer; wait, or use another receiver");
+        return answer(
+            Kind::Refused,
+            "another sender is in the middle of a transfer; wait, or use another receiver",
+        );
     }
     if shared.common.peer.is_some() {
         // It may have gone without a word.
@@ -204,7 +208,9 @@ impl Receiver {
     /// [`Error::NoLibrary`] without NIXL, and what NIXL refuses.
     pub fn new(name: &str, options: ReceiverOptions) -> Result<Receiver> {
         if options.slots == 0 || options.slot_bytes == 0 {
-            return Err(Error::Argument("no slots, or slots of 0 bytes, hold no frame; give at least 1".into()));
+            return Err(Error::Argument(
+                "no slots, or slots of 0 bytes, hold no frame; give at least 1".into(),
+            ));
         }
         let side = Receiving { options, started: VecDeque::new(), current: None, generation: 0 };
         let link = Link::new(name, options.timeout, side)?;
@@ -256,8 +262,9 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         let mut shared = self.link.lock();
-        let failed = shared.common.failed.is_some();
-        if !failed && shared.common.peer.is_some() {
+        let written = shared.side.current.as_ref().is_some_and(|current| current.listening);
+        let failed = shared.common.failed.is_some() || written;
+        if shared.common.failed.is_none() && shared.common.peer.is_some() {
             // Whether it arrives or not, this side ends.
             let _ = self.link.say(&mut shared.common, Kind::Bye, 0, &[]);
         }
@@ -359,11 +366,18 @@ impl Incoming<'_> {
         // SAFETY: the sender said that its write is complete, and the slot is granted to nobody until this returns.
         let slot = unsafe { buffer.bytes_mut() };
         let length = usize::try_from(landed.bytes).ok().filter(|&length| length <= slot.len());
-        let length =
-            length.ok_or_else(|| refuse(format!("{} bytes are announced, and a slot has {}", landed.bytes, slot.len())))?;
+        let length = length.ok_or_else(|| {
+            refuse(format!("{} bytes are announced, and a slot has {}", landed.bytes, slot.len()))
+        })?;
         let frame = Frame::parse(&slot[..length]).map_err(|error| refuse(error.to_string()))?;
-        if frame.spec() != wanted || frame.len() != length {
-            return Err(refuse("the frame that came is of another form or length than was announced".into()));
+        if frame.spec() != wanted {
+            return Err(refuse("the frame that came is of another form than was announced".into()));
+        }
+        if frame.bytes().len() != length {
+            return Err(refuse(format!(
+                "the frame that came has {} bytes, and {length} were announced",
+                frame.bytes().len()
+            )));
         }
         decode(landed.layer, &frame).map_err(|error| refuse(error.to_string()))?;
         // What is here is no frame now, so that it cannot pass for the next one if that never arrives.
@@ -399,7 +413,9 @@ impl Drop for Incoming<'_> {
             });
             shared = link.lock();
             if stopped.is_err() {
-                shared.fail(Error::PeerLost("the sender did not stop writing when it was asked to; make another receiver".into()));
+                shared.fail(Error::PeerLost(
+                    "the sender did not stop writing when it was asked to; make another receiver".into(),
+                ));
             }
         }
         if let Some(current) = &mut shared.side.current {

@@ -56,7 +56,8 @@ impl Side for Sending {
             Kind::Bye => shared.fail(Error::PeerLost("the receiver was closed".into())),
             Kind::Refused if message.transfer == 0 => shared.fail(Error::Refused(message.text())),
             kind => {
-                let current = shared.side.current.as_mut().filter(|current| current.number == message.transfer);
+                let current =
+                    shared.side.current.as_mut().filter(|current| current.number == message.transfer);
                 let Some(current) = current.filter(|current| !current.done && !current.quiet) else {
                     tracing::warn!(?kind, "ignored a message about a transfer that is over");
                     shared.common.ignored += 1;
@@ -188,7 +189,8 @@ impl Sender {
             Some(Current { number, accepted: false, done: false, credits, error, quiet: false });
         shared.begin();
         link.say(&mut shared.common, Kind::Start, number, &pack_plan(layers))?;
-        let outgoing = Outgoing { sender: self, specs: layers.to_vec(), given: vec![false; layers.len()], bytes: 0 };
+        let outgoing =
+            Outgoing { sender: self, specs: layers.to_vec(), given: vec![false; layers.len()], bytes: 0 };
         outgoing.wait(shared, "the receiver to accept the transfer", |side| {
             side.current.as_ref().is_some_and(|current| current.accepted).then_some(())
         })?;
@@ -312,10 +314,12 @@ impl Outgoing<'_> {
         let Some(&(address, _, _)) = slot else {
             return Err(Error::Failed(format!("slot {} is not there, or too small", credit.slot)));
         };
-        let (peer, number_there) = link.lock().common.peer.clone().ok_or(Error::PeerLost("it is gone".into()))?;
+        let (peer, number_there) =
+            link.lock().common.peer.clone().ok_or(Error::PeerLost("it is gone".into()))?;
         let transfer = link.lock().side.current.as_ref().map_or(0, |current| current.number);
         let body = Landed { layer, credit, bytes: bytes as u64 }.pack();
-        let notice = Message { kind: Kind::Landed, to: number_there, sender: link.number, transfer, body }.pack();
+        let notice =
+            Message { kind: Kind::Landed, to: number_there, sender: link.number, transfer, body }.pack();
         let mut options = nixl("begin a write", OptArgs::new())?;
         nixl("begin a write", options.set_notification_message(&notice))?;
         nixl("begin a write", options.set_has_notification(true))?;
@@ -323,8 +327,10 @@ impl Outgoing<'_> {
         from.add_desc(self.sender.buffers[number].address(), bytes, 0);
         let mut into = nixl("begin a write", XferDescList::new(MemType::Dram))?;
         into.add_desc(address as usize, bytes, 0);
-        let request =
-            nixl("begin a write", link.agent.create_xfer_req(XferOp::Write, &from, &into, &peer, Some(&options)))?;
+        let request = nixl(
+            "begin a write",
+            link.agent.create_xfer_req(XferOp::Write, &from, &into, &peer, Some(&options)),
+        )?;
         let posted = link.agent.post_xfer_req(&request, Some(&options));
         posted.map_err(|error| Error::PeerLost(format!("a write cannot begin ({error})")))?;
         Ok(request)

@@ -29,7 +29,11 @@ fn tensor(layer: u32, part: u32) -> Vec<u8> {
 }
 
 fn slot_bytes() -> usize {
-    form(Scheme::Stored).layout().unwrap().max_frame_bytes.max(form(Scheme::W2x3).layout().unwrap().max_frame_bytes) as usize
+    form(Scheme::Stored)
+        .layout()
+        .unwrap()
+        .max_frame_bytes
+        .max(form(Scheme::W2x3).layout().unwrap().max_frame_bytes) as usize
 }
 
 /// What the other process does: `wrong` announces another layout, `slow` takes its time, `dies` ends in the middle of a transfer.
@@ -38,8 +42,10 @@ fn slot_bytes() -> usize {
 fn sender() {
     let Ok(role) = env::var(ROLE) else { panic!("{ROLE} says what to do; the other tests start this one") };
     let (how, address) = role.split_once(' ').unwrap();
-    let mut sender = Sender::connect("sender", address, SenderOptions { buffers: 2, timeout: TIMEOUT }).unwrap();
-    let schemes = if how == "well" { vec![Scheme::Stored, Scheme::W2x3, Scheme::W4] } else { vec![Scheme::W2x3] };
+    let mut sender =
+        Sender::connect("sender", address, SenderOptions { buffers: 2, timeout: TIMEOUT }).unwrap();
+    let schemes =
+        if how == "well" { vec![Scheme::Stored, Scheme::W2x3, Scheme::W4] } else { vec![Scheme::W2x3] };
     for scheme in schemes {
         let layout_id = if how == "wrong" { 8 } else { 7 };
         let layers = vec![FrameSpec { layout_id, ..form(scheme) }; LAYERS as usize];
@@ -75,7 +81,8 @@ impl Other {
     fn said(&mut self) -> Vec<String> {
         let lines = BufReader::new(self.0.stdout.take().unwrap()).lines().map_while(Result::ok);
         let words = ["sent ", "error "];
-        let found = lines.filter_map(|line| words.iter().find_map(|word| Some(line[line.find(word)?..].to_owned())));
+        let found =
+            lines.filter_map(|line| words.iter().find_map(|word| Some(line[line.find(word)?..].to_owned())));
         let all = found.collect();
         let _ = self.0.wait();
         all
@@ -91,7 +98,8 @@ impl Drop for Other {
 
 /// `None`, loudly, where there is no NIXL.
 fn receiver(layout_id: Option<u64>) -> Option<Receiver> {
-    let options = ReceiverOptions { slots: 2, layout_id, timeout: TIMEOUT, ..ReceiverOptions::new(slot_bytes()) };
+    let options =
+        ReceiverOptions { slots: 2, layout_id, timeout: TIMEOUT, ..ReceiverOptions::new(slot_bytes()) };
     match Receiver::new("receiver", options) {
         Ok(receiver) => Some(receiver),
         Err(Error::NoLibrary) if env::var_os("SPLITZIP_REQUIRE_TRANSFER").is_none() => {
@@ -130,7 +138,10 @@ fn another_layout_is_refused_before_anything_is_sent() {
     let Some(mut receiver) = receiver(Some(7)) else { return };
     let mut other = Other::start("wrong", receiver.address());
     let said = other.said();
-    assert!(said.len() == 1 && said[0].contains("its layout is 0x8, and this side takes 0x7 only"), "{said:?}");
+    assert!(
+        said.len() == 1 && said[0].contains("its layout is 0x8, and this side takes 0x7 only"),
+        "{said:?}"
+    );
     assert!(matches!(receiver.accept(Duration::from_millis(10)), Err(Error::Timeout(_))));
 }
 
@@ -140,7 +151,10 @@ fn a_receiver_that_fails_says_so_and_goes_on() {
     let mut other = Other::start("slow", receiver.address());
     let bad = splitzip_host::Error::Count { what: "outputs", expected: 2, got: 1 };
     let mut bad = Some(bad);
-    let failed = receiver.accept(4 * TIMEOUT).unwrap().receive(|layer, _| if layer == 2 { Err(bad.take().unwrap()) } else { Ok(()) });
+    let failed = receiver
+        .accept(4 * TIMEOUT)
+        .unwrap()
+        .receive(|layer, _| if layer == 2 { Err(bad.take().unwrap()) } else { Ok(()) });
     assert!(matches!(failed, Err(Error::Frame { layer: 2, .. })), "{failed:?}");
     let said = other.said();
     assert!(said.len() == 1 && said[0].contains("the other side failed: layer 2"), "{said:?}");
@@ -183,6 +197,58 @@ fn a_receiver_that_is_gone_is_an_error() {
     assert!(said.len() == 1 && said[0].starts_with("error the other side is lost"), "{said:?}");
 }
 
+/// The words of `other_side.py`.
+fn words(layer: u32, part: u32) -> Vec<u8> {
+    let elements = 0..(SHAPE[0] * SHAPE[1]) as u32;
+    elements.flat_map(|i| (0x3f80 + ((i * 37 + 5 * layer + part) % 512) as u16).to_le_bytes()).collect()
+}
+
+/// The other side in Python. `None`, loudly, where no interpreter is named that has `splitzip` and NIXL.
+fn python(arguments: &[&str]) -> Option<Other> {
+    let Some(python) = env::var_os("SPLITZIP_PYTHON") else {
+        assert!(env::var_os("SPLITZIP_REQUIRE_TRANSFER").is_none(), "SPLITZIP_PYTHON names no interpreter");
+        eprintln!(
+            "SKIPPED: SPLITZIP_PYTHON names no interpreter, so NOTHING was sent between the languages (`cargo xtask transfer` does)"
+        );
+        return None;
+    };
+    let mut command = Command::new(python);
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/other_side.py")).args(arguments);
+    // What finds the library for this program is not for the interpreter, which finds its own.
+    command.env_remove("LD_LIBRARY_PATH").env_remove("NIXL_PLUGIN_DIR");
+    Some(Other(command.stdout(Stdio::piped()).spawn().unwrap()))
+}
+
+#[test]
+fn a_receiver_in_python_takes_what_this_sends() {
+    let Some(mut other) = python(&["receive"]) else { return };
+    let mut lines = BufReader::new(other.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let address = lines.find_map(|line| line.strip_prefix("address ").map(str::to_owned)).unwrap();
+    let mut sender =
+        Sender::connect("sender", &address, SenderOptions { buffers: 2, timeout: TIMEOUT }).unwrap();
+    let mut transfer = sender.transfer(&vec![form(Scheme::W2x3); LAYERS as usize]).unwrap();
+    for layer in (0..LAYERS).rev() {
+        transfer.send(layer, &Cpu::new(), &[], &[&words(layer, 0), &words(layer, 1)]).unwrap();
+    }
+    let bytes = transfer.finish().unwrap();
+    let said = lines.find(|line| line.starts_with("received")).unwrap();
+    assert_eq!(said, format!("received {LAYERS} {bytes} {{}}"));
+}
+
+#[test]
+fn a_sender_in_python_sends_what_this_takes() {
+    let Some(mut receiver) = receiver(Some(7)) else { return };
+    let address = receiver.address().to_owned();
+    let Some(mut other) = python(&["send", &address]) else { return };
+    let incoming = receiver.accept(4 * TIMEOUT).unwrap();
+    assert_eq!(incoming.layers(), vec![form(Scheme::W2x3); LAYERS as usize]);
+    let bytes = incoming.receive(|layer, frame| {
+        assert_eq!(Cpu::new().decode_to_vecs(frame)?, [words(layer, 0), words(layer, 1)], "layer {layer}");
+        Ok(())
+    });
+    assert_eq!(other.said(), [format!("sent {}", bytes.unwrap())]);
+}
+
 #[test]
 fn what_callers_do_wrong() {
     if receiver(None).is_none() {
@@ -198,7 +264,9 @@ fn without_nixl_there_is_an_error_and_no_abort() {
     if splitzip_nixl::is_available() {
         // The same program where the library cannot be found.
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "without_nixl_there_is_an_error_and_no_abort"]).env_remove("LD_LIBRARY_PATH");
+        command
+            .args(["--exact", "without_nixl_there_is_an_error_and_no_abort"])
+            .env_remove("LD_LIBRARY_PATH");
         assert!(command.status().unwrap().success());
         return;
     }

@@ -57,7 +57,7 @@ fn install(python: &Path) -> bool {
         && wheel_in(&wheels).is_some_and(|wheel| pip(python, &["--force-reinstall", "--no-deps", &wheel]))
 }
 
-fn environment(python: &Path) -> bool {
+pub fn environment(python: &Path) -> bool {
     if python.exists() {
         return true;
     }
@@ -74,11 +74,11 @@ fn environment(python: &Path) -> bool {
 }
 
 /// Pip says itself what it takes, and from where.
-fn pip(python: &Path, arguments: &[&str]) -> bool {
+pub fn pip(python: &Path, arguments: &[&str]) -> bool {
     run(Command::new(python).args(["-m", "pip", "install", "--disable-pip-version-check"]).args(arguments))
 }
 
-fn build(python: &Path, wheels: &Path) -> bool {
+pub fn build(python: &Path, wheels: &Path) -> bool {
     // One wheel is there at a time, so that it is the one that is installed.
     let _ = fs::remove_dir_all(wheels);
     let mut maturin = Command::new(python);
@@ -90,7 +90,7 @@ fn build(python: &Path, wheels: &Path) -> bool {
     run(maturin.arg("--out").arg(wheels).env("CARGO_TARGET_DIR", target()))
 }
 
-fn wheel_in(wheels: &Path) -> Option<String> {
+pub fn wheel_in(wheels: &Path) -> Option<String> {
     let mut names = fs::read_dir(wheels).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let wheel = names.find(|path| path.extension().is_some_and(|extension| extension == "whl"));
     Some(wheel?.to_string_lossy().into_owned())
@@ -107,7 +107,7 @@ fn run_tests(python: &Path) -> bool {
     run(&mut tests)
 }
 
-fn run(command: &mut Command) -> bool {
+pub fn run(command: &mut Command) -> bool {
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
     eprintln!("$ python {}", words.join(" "));
     match command.current_dir(root()).env("PYTHONDONTWRITEBYTECODE", "1").status() {
