@@ -23,7 +23,7 @@ from splitzip import transfer
 
 HERE = pathlib.Path(__file__).resolve()
 REPOSITORY = HERE.parents[2]
-ENVIRONMENT = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo", "NIXL_LOG_LEVEL": "ERROR", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
+ENVIRONMENT = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo", "NIXL_LOG_LEVEL": "ERROR", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "PYTHONWARNINGS": "ignore"}
 LAYERS, HEADS, DIM = 30, 3, 64
 TIMEOUT = 300.0
 

@@ -16,6 +16,7 @@ from memory_engine import MemoryEngine
 
 import splitzip
 from splitzip import transfer
+from splitzip.transfer import _staging
 from splitzip.transfer._messages import Kind, Landed, Message
 
 # A thread that dies would leave others waiting.
@@ -237,6 +238,42 @@ def test_a_sender_waits_for_buffers() -> None:
         sent.result()
 
 
+@pytest.mark.parametrize("lost", [None, 0, 1])
+def test_the_dense_part_may_be_sent_first(monkeypatch: pytest.MonkeyPatch, lost: int | None) -> None:
+    """As from a device: two writes for a frame, and a notice of its own when both are there."""
+    whole = _staging.Staging.encode
+
+    def in_two(stage: Any, codec: splitzip.Codec, tensors: Any, stream: Any) -> Iterator[tuple[int, int]]:
+        ((_, nbytes),) = whole(stage, codec, tensors, stream)
+        yield 0, codec.dense_nbytes
+        yield codec.dense_nbytes, nbytes
+
+    monkeypatch.setattr(_staging.Staging, "encode", in_two)
+    writes: list[tuple[int, bytes | None]] = []
+
+    def on_write(source: transfer.Memory, target: transfer.Memory, notice: bytes | None) -> Any:
+        writes.append((source.nbytes, notice))
+        if lost is not None and len(writes) % 2 == lost:
+            return source.part(0, 0), target.part(0, 0), notice
+        return source, target, notice
+
+    with pair(slots=2) as both:
+        both.near.on_write = on_write
+        sent = both.send(5)
+        incoming = both.receiver.accept(time_limit=TIMEOUT)
+        if lost is not None:
+            with pytest.raises(splitzip.FrameError):
+                check(incoming, 5)
+            with pytest.raises(transfer.TransferError):
+                sent.result()
+            return
+        check(incoming, 5)
+        sent.result()
+        dense = splitzip.Codec(FORM).dense_nbytes
+        assert [nbytes == dense for nbytes, _ in writes] == [True, False] * 5
+        assert all(notice is None for _, notice in writes)
+
+
 @pytest.mark.parametrize("scheme", ["raw", "w2x3"])
 @pytest.mark.parametrize("kept", [0, 0.5, 0.99])
 def test_a_payload_that_did_not_all_arrive_is_an_error(scheme: str, kept: float) -> None:
@@ -323,7 +360,7 @@ def test_late_and_foreign_messages_change_nothing() -> None:
         sent.result()
         counters = both.receiver.counters
         assert counters["ignored_late"] == 5 and counters["ignored_foreign"] == 3, counters
-        assert transfer._receiver.Channel.__module__ and both.receiver._channel.endpoint.foreign == 3
+        assert both.receiver._channel.endpoint.foreign == 3
 
 
 def test_numbers_that_were_never_given_are_not_believed() -> None:

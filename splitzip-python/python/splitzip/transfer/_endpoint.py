@@ -112,14 +112,14 @@ class Endpoint:
         going = []
         for write in writes:
             handle, _, then = write
-            error: Exception | None = None
+            outcome: Exception | None = None
             try:
                 if not self.call(lambda engine, handle=handle: engine.done(handle)):  # type: ignore[misc]
                     going.append(write)
                     continue
             except TransferError as failed:
-                error = failed
-            then(error)
+                outcome = failed
+            then(outcome)
         with self._lock:
             self._writes += going
             return bool(self._writes or found) or any(channel.open for channel in channels)
