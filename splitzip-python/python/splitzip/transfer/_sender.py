@@ -415,11 +415,12 @@ class Outgoing:
             try:
                 self._send(job)
             except Exception as error:  # Whatever it is, callers must not wait for this thread.
+                self.end(error)
                 if not job.encoded.done():
                     job.encoded.set_exception(error)
                 if isinstance(error, Error) and not isinstance(error, TransferError):
                     log.warning("layer %d cannot be encoded: %s", job.layer, error)
-                self._abandon(error)
+                self.settle()
                 break
         if job is not None and not job.encoded.done():
             job.encoded.cancel()
