@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import time
@@ -130,6 +131,7 @@ def decode(options: argparse.Namespace) -> None:
     with transfer.Receiver(engine_of(options, "decode"), largest, timeout=TIMEOUT) as receiver:
         tell(address=receiver.address.decode())
         for line in sys.stdin:
+            count = json.loads(line)["answer"]
             del ran[:]
             incoming = receiver.accept(time_limit=TIMEOUT)
             assert incoming.layers == LAYERS + 1
@@ -143,9 +145,9 @@ def decode(options: argparse.Namespace) -> None:
             assert not ran, "the model ran before there was anything to decode"
             assert cache.get_seq_length() == options.tokens
             answered: list[float] = []
-            tokens = greedy(loaded, token, cache, options.answer, lambda: answered.append(time.monotonic()))
+            tokens = greedy(loaded, token, cache, count, lambda: answered.append(time.monotonic()))
             # One token at a time, and none of the prompt.
-            assert ran == [1] * (options.answer - 1), ran
+            assert ran == [1] * (count - 1), ran
             tell(
                 landed=landed[-1],
                 first_layer=landed[0],
@@ -201,6 +203,10 @@ class Process:
         raise SystemExit("one of the two processes ended; its messages are above")
 
 
+# What the sender and the receiver say of a transfer.
+Row = tuple[dict[str, Any], dict[str, Any]]
+
+
 def milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:.0f} ms"
 
@@ -210,40 +216,47 @@ def run_both(options: argparse.Namespace) -> None:
     far, near = Process("decode", options), Process("prefill", options)
     near.ask(address=far.answer()["address"])
     near.answer()
-    jobs = [("prefill", None, scheme) for scheme in options.schemes.split(",")]
-    jobs += [("resend", float(link), scheme) for link in options.links.split(",") for scheme in options.schemes.split(",")]
-    rows, answers, wires = [], [], {}
-    for what, link, scheme in jobs:
-        far.ask(go=True)
+    schemes = options.schemes.split(",")
+    answers: list[list[int]] = []
+
+    def one(what: str, link: float | None, scheme: str, count: int) -> Row:
+        far.ask(answer=count)
         near.ask(what=what, link=link, scheme=scheme)
         sent, got = near.answer(), far.answer()
         assert sent["wire"] == got["wire"] and sent["raw"] == got["raw"], "what was sent is not what was decoded"
         answers.append(got["tokens"])
-        wires[scheme] = got["wire"]
-        rows.append((what, link, scheme, sent, got))
+        return sent, got
+
+    prefills = {scheme: one("prefill", None, scheme, options.answer) for scheme in schemes}
+    resends: dict[tuple[float, str], list[Row]] = {}
+    for link in map(float, options.links.split(",")):
+        for run in range(options.runs):
+            for scheme in schemes:
+                # The whole answer once, one token of it the other times.
+                row = one("resend", link, scheme, 2 if run else options.answer)
+                resends.setdefault((link, scheme), []).append(row)
     near.ask(what="answer")
     own = near.answer()["tokens"]
 
     print("\nlayer by layer, while the prefill computes:", flush=True)
     print(f"  {'scheme':8} {'bytes':>12} {'prefill':>10} {'last layer there, after the prefill':>36}")
-    for what, link, scheme, sent, got in rows:
-        if what == "prefill":
-            print(f"  {scheme:8} {got['wire']:12,} {milliseconds(sent['computed'] - sent['began']):>10} {milliseconds(got['landed'] - sent['computed']):>36}")
-    print("\nthe same KV again, as for a prompt that is cached; the link by a token bucket:", flush=True)
+    for scheme, (sent, got) in prefills.items():
+        print(f"  {scheme:8} {got['wire']:12,} {milliseconds(sent['computed'] - sent['began']):>10} {milliseconds(got['landed'] - sent['computed']):>36}")
+    print(f"\nthe same KV again, as for a prompt that is cached; the link by a token bucket, medians of {options.runs}:", flush=True)
     print(f"  {'link':>8} {'scheme':8} {'bytes':>12} {'first layer':>12} {'all decoded':>12} {'second token':>13}")
-    for what, link, scheme, sent, got in rows:
-        if what != "prefill":
-            times = [milliseconds(got[name] - sent["began"]) for name in ("first_layer", "landed", "second_token")]
-            print(f"  {link:>3g} Gb/s {scheme:8} {got['wire']:12,} {times[0]:>12} {times[1]:>12} {times[2]:>13}")
-    decoded = rows[0][4]
+    for (link, scheme), found in resends.items():
+        names = ("first_layer", "landed", "second_token")
+        times = [milliseconds(statistics.median(got[name] - sent["began"] for sent, got in found)) for name in names]
+        print(f"  {link:>3g} Gb/s {scheme:8} {found[0][1]['wire']:12,} {times[0]:>12} {times[1]:>12} {times[2]:>13}")
+    decoded = prefills[schemes[0]][1]
     print(f"\nthe decoder ran {decoded['forward']} tokens through the model, one at a time, and none of the {options.tokens} of the prompt")
     print(f"answer: {decoded['text']!r}")
-    same = all(tokens == own for tokens in answers)
+    same = all(tokens == own[: len(tokens)] for tokens in answers)
     print(f"{len(answers)} transfers gave {'the same tokens as the process that has the prompt' if same else 'DIFFERENT TOKENS'}", flush=True)
-    for one in (near, far):
-        assert one.process.stdin is not None
-        one.process.stdin.close()
-        one.process.wait(30)
+    for side in (near, far):
+        assert side.process.stdin is not None
+        side.process.stdin.close()
+        side.process.wait(30)
     if not same:
         raise SystemExit("the tokens differ")
 
@@ -254,6 +267,7 @@ def main() -> None:
     parser.add_argument("--answer", type=int, default=24, help="tokens of the answer")
     parser.add_argument("--prompt", default=str(REPOSITORY / "ARCHITECTURE.md"), help="a text")
     parser.add_argument("--links", default="1,10,25", help="Gbit/s")
+    parser.add_argument("--runs", type=int, default=5, help="of every link and scheme")
     parser.add_argument("--schemes", default="raw,w2x3")
     parser.add_argument("--engine", choices=["nixl", "mooncake"], default="nixl")
     parser.add_argument("--role", choices=["prefill", "decode"], help=argparse.SUPPRESS)

@@ -23,7 +23,7 @@ from splitzip import transfer
 TOKENS, LAYERS = 512, 12
 FORM = [("fp16", (TOKENS, 64)), ("fp16", (TOKENS, 64))]
 TIMEOUT = 8.0
-ENVIRONMENT = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo", "NIXL_LOG_LEVEL": "ERROR", "MC_FORCE_TCP": "true", "GLOG_minloglevel": "2"}
+ENVIRONMENT = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo", "NIXL_LOG_LEVEL": "ERROR", "MC_FORCE_TCP": "true", "MC_TRANSFER_TIMEOUT": "6", "GLOG_minloglevel": "2"}
 ENGINES = {"nixl": transfer.NixlEngine, "mooncake": transfer.MooncakeEngine}
 
 
