@@ -309,8 +309,10 @@ class Outgoing:
         # As many may wait as there are buffers to come: what is queued holds tensors of the caller.
         self._wait(lambda: self._waiting < len(self._sender._stages), f"a buffer for layer {layer}")
         with self._channel.changed:
+            # Together with the look at the error: whoever ends the transfer also ends what is queued.
+            self._check()
             self._waiting += 1
-        self._jobs.put(job)
+            self._jobs.put(job)
         return job.encoded
 
     def _checked(self, layer: int, tensors: Any) -> list[Any]:
