@@ -45,8 +45,16 @@ pub(crate) struct Sending {
     welcome: bool,
     current: Option<Current>,
     flights: Vec<Flight>,
+    /// Whether a credit was taken for a write that is not in the list yet.
+    posting: bool,
     /// Buffers that nobody uses.
     free: Vec<usize>,
+}
+
+impl Sending {
+    fn writes(&self) -> bool {
+        self.posting || !self.flights.is_empty()
+    }
 }
 
 impl Side for Sending {
@@ -114,9 +122,10 @@ impl Side for Sending {
 
 /// After an error: says that nothing is written any more, once that is so. The receiver waits for it, also if it has failed itself.
 fn link_quiet(link: &Link<Sending>, shared: &mut Shared<Sending>) -> Result<()> {
+    let writes = shared.side.writes();
     let Some(current) = &mut shared.side.current else { return Ok(()) };
     let Some(error) = &current.error else { return Ok(()) };
-    if current.quiet || current.done || !shared.side.flights.is_empty() || shared.common.failed.is_some() {
+    if current.quiet || current.done || writes || shared.common.failed.is_some() {
         return Ok(());
     }
     current.quiet = true;
@@ -151,7 +160,8 @@ impl Sender {
                 to.engine
             )));
         }
-        let side = Sending { welcome: false, current: None, flights: Vec::new(), free: Vec::new() };
+        let side =
+            Sending { welcome: false, current: None, flights: Vec::new(), posting: false, free: Vec::new() };
         let link = Link::new(name, options.timeout, side)?;
         let peer = nixl("take the metadata of the receiver", link.agent.load_remote_md(&to.metadata()?))?;
         let metadata = nixl("describe itself", link.agent.get_local_md())?;
@@ -217,7 +227,7 @@ impl Sender {
         let limit = Some(Instant::now() + self.options.timeout);
         self.link.wait(self.link.lock(), limit, "writes of a transfer that is over", |shared| {
             let over = shared.side.current.as_ref().is_none_or(|current| current.done || current.quiet);
-            (over && shared.side.flights.is_empty()).then_some(Ok(()))
+            (over && !shared.side.writes()).then_some(Ok(()))
         })
     }
 
@@ -234,7 +244,7 @@ impl Drop for Sender {
             // Whether it arrives or not, this side ends.
             let _ = self.link.say(&mut shared.common, Kind::Bye, 0, &[]);
         }
-        let busy = !shared.side.flights.is_empty();
+        let busy = shared.side.writes();
         shared.side.flights.clear();
         drop(shared);
         self.link.stop();
@@ -289,6 +299,7 @@ impl Outgoing<'_> {
             .map_err(|error| Error::Frame { layer, reason: error.to_string() })
             .and_then(|bytes| Ok((bytes, self.post(layer, number, bytes)?)));
         let mut shared = link.lock();
+        shared.side.posting = false;
         match flight {
             Ok((bytes, request)) => {
                 shared.side.flights.push(Flight { request, buffer: number });
@@ -307,8 +318,9 @@ impl Outgoing<'_> {
     fn post(&self, layer: u32, number: usize, bytes: usize) -> Result<XferRequest> {
         let link = &self.sender.link;
         let credit = self.wait(link.lock(), "a slot of the receiver", |side| {
-            let current = side.current.as_mut()?;
-            (!current.credits.is_empty()).then(|| current.credits.remove(0))
+            let current = side.current.as_mut().filter(|current| !current.credits.is_empty())?;
+            side.posting = true;
+            Some(current.credits.remove(0))
         })?;
         let slot = self.sender.to.slots.get(credit.slot as usize).filter(|slot| slot.1 >= bytes as u64);
         let Some(&(address, _, _)) = slot else {
