@@ -24,7 +24,7 @@ from splitzip import transfer
 
 HERE = pathlib.Path(__file__).resolve()
 REPOSITORY = HERE.parents[2]
-ENVIRONMENT = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo", "NIXL_LOG_LEVEL": "ERROR", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "PYTHONWARNINGS": "ignore"}
+ENVIRONMENT = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "lo", "NIXL_LOG_LEVEL": "FATAL", "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "PYTHONWARNINGS": "ignore"}
 LAYERS, HEADS, DIM = 30, 3, 64
 TIMEOUT = 300.0
 
@@ -68,12 +68,16 @@ class SendingCache(transformers.DynamicCache):
 def greedy(loaded: Any, token: int, cache: Any, count: int, first: Callable[[], None] = lambda: None) -> list[int]:
     """The answer, token by token."""
     tokens = [token]
+    threads = torch.get_num_threads()
+    # A single token of a small model is not worth meeting other threads for, and both processes do the same sums.
+    torch.set_num_threads(1)
     with torch.inference_mode():
         while len(tokens) < count:
             logits = loaded(torch.tensor([[tokens[-1]]]), past_key_values=cache, use_cache=True).logits
             tokens.append(int(logits[0, -1].argmax()))
             if len(tokens) == 2:
                 first()
+    torch.set_num_threads(threads)
     return tokens
 
 
@@ -124,6 +128,8 @@ def prefill(options: argparse.Namespace) -> None:
 def decode(options: argparse.Namespace) -> None:
     """The process that has no prompt."""
     tokenizer, loaded = model()
+    # Appending to the cache is done here while layers arrive; the cores are for the codec and the engine then.
+    torch.set_num_threads(1)
     ran: list[int] = []
     # All that goes through the model is counted.
     loaded.register_forward_pre_hook(lambda _, arguments, named: ran.append((arguments[0] if arguments else named["input_ids"]).shape[1]), with_kwargs=True)
