@@ -461,6 +461,26 @@ def test_a_peer_that_is_lost_is_an_error(who: str) -> None:
             both.receiver.accept(time_limit=0.1)
 
 
+@pytest.mark.parametrize("method", ["done", "messages", "write", "notify"])
+def test_an_engine_with_a_mistake_is_an_error(method: str) -> None:
+    """Also one that raises what no engine should."""
+    with pair(timeout=1.0, slots=1) as both:
+        sent = both.send(50)
+        layers = both.receiver.accept(time_limit=TIMEOUT).receive()
+        next(layers)
+
+        def broken(*arguments: Any) -> Any:
+            raise ZeroDivisionError("a mistake")
+
+        setattr(both.near, method, broken)
+        with pytest.raises((ZeroDivisionError, transfer.TransferError)):
+            sent.result()
+        with pytest.raises(transfer.TransferError):
+            for _ in layers:
+                pass
+        delattr(both.near, method)
+
+
 @pytest.mark.parametrize("who", ["sender", "receiver"])
 def test_silence_is_an_error(who: str) -> None:
     """A process that was stopped, or a network that drops everything: no call fails, and nothing comes."""

@@ -92,19 +92,19 @@ class Endpoint:
                     self._thread = None
                     return
                 channels = list(self._channels.values())
-            busy = self._step(channels)
-            for channel in channels:
-                channel.tick(time.monotonic())
+            try:
+                busy = self._step(channels)
+                for channel in channels:
+                    channel.tick(time.monotonic())
+            except Exception as error:  # Whatever it is: without this thread everybody would wait.
+                busy = False
+                for channel in channels:
+                    channel.fail(error)
             self._wake.wait(_BUSY if busy else _IDLE)
             self._wake.clear()
 
     def _step(self, channels: list[Channel]) -> bool:
-        try:
-            found = self.call(lambda engine: engine.messages())
-        except TransferError as error:
-            for channel in channels:
-                channel.fail(error)
-            return False
+        found = self.call(lambda engine: engine.messages())
         for data in found:
             self._deliver(data)
         with self._lock:
@@ -117,7 +117,7 @@ class Endpoint:
                 if not self.call(lambda engine, handle=handle: engine.done(handle)):  # type: ignore[misc]
                     going.append(write)
                     continue
-            except TransferError as failed:
+            except Exception as failed:  # The sender of this write has to know; the others go on.
                 outcome = failed
             then(outcome)
         with self._lock:
@@ -133,7 +133,7 @@ class Endpoint:
             return
         try:
             channel.deliver(message)
-        except Exception as error:  # Whatever it is: without this thread everybody would wait.
+        except Exception as error:  # Of this channel; the others go on.
             channel.fail(error)
 
 

@@ -493,7 +493,7 @@ class _Flight:
         notice = self._notice(stop) if last else None
         try:
             channel.endpoint.write(channel, channel.peer, source, target, notice, self.landed)
-        except TransferError:
+        except BaseException:
             self.land()
             raise
         transfer.wire_nbytes += stop - start
