@@ -37,7 +37,10 @@ pub fn test() -> bool {
 fn run_python(interpreter: &Path) -> bool {
     let mut tests = Command::new(interpreter);
     tests.args(["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]);
-    tests.args(["splitzip-python/tests/test_transfer.py", "splitzip-python/tests/test_transfer_engines.py"]);
+    tests.args(
+        ["test_transfer", "test_transfer_faults", "test_transfer_engines"]
+            .map(|name| format!("splitzip-python/tests/{name}.py")),
+    );
     python::run(tests.env("SPLITZIP_REQUIRE_TRANSFER", "1"))
 }
 

@@ -12,7 +12,6 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from .. import _splitzip
 from .._codec import Codec, codecs, cuda_number
 from .._options import Bases, Checksums, codebooks_of
 from ..errors import ArgumentError, Error
