@@ -51,7 +51,8 @@ pub fn integrations(environment_folder: Option<&str>) -> bool {
             .env("LMCACHE_TRACK_USAGE", "false"))
 }
 
-fn install(python: &Path) -> bool {
+/// Builds the wheel and installs it.
+pub fn install(python: &Path) -> bool {
     let wheels = target().join("python/wheels");
     build(python, &wheels)
         && wheel_in(&wheels).is_some_and(|wheel| pip(python, &["--force-reinstall", "--no-deps", &wheel]))
@@ -78,7 +79,7 @@ pub fn pip(python: &Path, arguments: &[&str]) -> bool {
     run(Command::new(python).args(["-m", "pip", "install", "--disable-pip-version-check"]).args(arguments))
 }
 
-pub fn build(python: &Path, wheels: &Path) -> bool {
+fn build(python: &Path, wheels: &Path) -> bool {
     // One wheel is there at a time, so that it is the one that is installed.
     let _ = fs::remove_dir_all(wheels);
     let mut maturin = Command::new(python);
@@ -90,7 +91,7 @@ pub fn build(python: &Path, wheels: &Path) -> bool {
     run(maturin.arg("--out").arg(wheels).env("CARGO_TARGET_DIR", target()))
 }
 
-pub fn wheel_in(wheels: &Path) -> Option<String> {
+fn wheel_in(wheels: &Path) -> Option<String> {
     let mut names = fs::read_dir(wheels).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let wheel = names.find(|path| path.extension().is_some_and(|extension| extension == "whl"));
     Some(wheel?.to_string_lossy().into_owned())

@@ -20,14 +20,11 @@ const LOOPBACK: [(&str, &str); 4] =
 
 /// Installs everything and runs the tests; what is missing fails them.
 pub fn test() -> bool {
-    let home = target().join("transfer");
-    let (interpreter, wheels) = (home.join("venv/bin/python"), home.join("wheels"));
+    let interpreter = target().join("transfer/venv/bin/python");
     let installed = python::environment(&interpreter)
         && python::pip(&interpreter, &PACKAGES)
         && python::pip(&interpreter, &NIXL)
-        && python::build(&interpreter, &wheels)
-        && python::wheel_in(&wheels)
-            .is_some_and(|wheel| python::pip(&interpreter, &["--force-reinstall", "--no-deps", &wheel]));
+        && python::install(&interpreter);
     installed && {
         let in_python = run_python(&interpreter);
         run_rust(&interpreter) && in_python
