@@ -53,6 +53,14 @@ def test_every_member(dtype: str, scheme: str) -> None:
         sent.result()
 
 
+@pytest.mark.parametrize("names", [["", ""], ["k", "v"], ["keys", "größer"]])
+def test_the_length_is_looked_for_where_it_is(names: list[str]) -> None:
+    frame = splitzip.compress_batch(layer_of(0), names=names)
+    start = _staging.words_at(frame._spec)
+    assert start == int.from_bytes(frame.data[20:24], "little")
+    assert _staging._length(frame._spec, frame.data) == frame.nbytes
+
+
 def test_layers_may_differ_come_in_any_order_and_go_into_memory_of_the_caller() -> None:
     shapes = [(10, 8), (0, 8), (300, 16), (1, 1)]
     layers = [("fp16", shape) for shape in shapes]

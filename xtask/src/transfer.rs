@@ -56,7 +56,7 @@ fn run_rust(interpreter: &Path) -> bool {
     [&["clippy", "--all-targets"][..], &["test"]].into_iter().all(|words| {
         let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         let (task, others) = words.split_at(1);
-        command.args(task).args(["--locked", "--manifest-path", MANIFEST]).args(others);
+        command.args(task).args(["--manifest-path", MANIFEST]).args(others);
         if task == ["clippy"] {
             command.args(["--", "-D", "warnings"]);
         }

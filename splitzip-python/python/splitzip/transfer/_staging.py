@@ -91,7 +91,8 @@ class Staging:
 
     def wipe(self, spec: _splitzip.Spec) -> None:
         """Makes what is here no frame, so that it cannot pass for the next one if that never arrives."""
-        start, stop = spec.words_at, spec.words_at + _LENGTH
+        start = words_at(spec)
+        stop = start + _LENGTH
         if self.host is not None:
             self.host[:8] = bytes(8)
             self.host[start:stop] = bytes(_LENGTH)
@@ -109,8 +110,15 @@ def _check_form(spec: _splitzip.Spec, nbytes: int, found: _splitzip.Spec, found_
         raise CorruptError(f"the frame that came has {found_nbytes} bytes, and {nbytes} were announced; it was not decoded")
 
 
+def words_at(spec: _splitzip.Spec) -> int:
+    """Where the dynamic part starts, and in it the words of the variable parts: behind the header, the table and the strings, which are padded to 8."""
+    strings = sum(8 * len(tensor[5]) + len(tensor[0].encode()) for tensor in spec.tensors)
+    return 64 + 64 * len(spec) + (strings + 7) // 8 * 8
+
+
 def _length(spec: _splitzip.Spec, memory: memoryview) -> int:
-    head = memory[spec.words_at : spec.words_at + _LENGTH]
+    start = words_at(spec)
+    head = memory[start : start + _LENGTH]
     words, status = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:12], "little")
     nbytes = spec.dense_bytes + 4 * words
     if status != 0 or nbytes > spec.max_frame_bytes:
