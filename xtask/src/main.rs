@@ -1,10 +1,11 @@
 //! The tasks of the repository: `cargo xtask test`, `cargo xtask bless`, `cargo xtask ci`, `cargo xtask python`, `cargo xtask integrations`,
-//! `cargo xtask large`, `cargo xtask soak`, and the recipes that are kept as patches.
+//! `cargo xtask transfer`, `cargo xtask large`, `cargo xtask soak`, and the recipes that are kept as patches.
 //!
 //! Every task is a few commands, each printed before it runs, so that anybody can type them one by one.
 
 mod python;
 mod recipe;
+mod transfer;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,8 @@ Usage: cargo xtask TASK
 
   python  build the wheel of the Python package and run its tests (a part of `test`)
   integrations [ENVIRONMENT]  the same with LMCache, vLLM and SGLang, installed into an environment of their own: 7.5 GB of disk
+  transfer  install NIXL and Mooncake into an environment in the target folder (600 MB), and run what sends frames between two processes, in Python and
+         in Rust (the crate splitzip-nixl, outside of the workspace); needs g++, and libibverbs1 for Mooncake
   large  tensors and requests around 2^32 bytes on the CPU, and a checkpoint of 20 GiB through files under 2 GiB of memory: takes 10 GB of
          memory, 40 GB of disk, and 10 minutes once it is built
   soak [PIPES[,FILES]]  compress and restore so many GiB through pipes and through files under 2 GiB of memory [default: 20,4]
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         ["python"] => python::test(),
         ["integrations"] => python::integrations(None),
         ["integrations", environment] => python::integrations(Some(environment)),
+        ["transfer"] => transfer::test(),
         ["large"] => large(),
         ["soak"] => soak("20,4"),
         ["soak", sizes] => soak(sizes),
@@ -103,7 +107,9 @@ fn soak(sizes: &str) -> bool {
 }
 
 fn format() -> bool {
-    run(&mut cargo(&["fmt", "--all", "--check"])) && run(&mut own_kernels(&["fmt", "--check"]))
+    run(&mut cargo(&["fmt", "--all", "--check"]))
+        && run(&mut own_kernels(&["fmt", "--check"]))
+        && run(&mut cargo(&["fmt", "--manifest-path", transfer::MANIFEST, "--check"]))
 }
 
 fn lint() -> bool {

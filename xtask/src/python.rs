@@ -51,13 +51,14 @@ pub fn integrations(environment_folder: Option<&str>) -> bool {
             .env("LMCACHE_TRACK_USAGE", "false"))
 }
 
-fn install(python: &Path) -> bool {
+/// Builds the wheel and installs it.
+pub fn install(python: &Path) -> bool {
     let wheels = target().join("python/wheels");
     build(python, &wheels)
         && wheel_in(&wheels).is_some_and(|wheel| pip(python, &["--force-reinstall", "--no-deps", &wheel]))
 }
 
-fn environment(python: &Path) -> bool {
+pub fn environment(python: &Path) -> bool {
     if python.exists() {
         return true;
     }
@@ -74,7 +75,7 @@ fn environment(python: &Path) -> bool {
 }
 
 /// Pip says itself what it takes, and from where.
-fn pip(python: &Path, arguments: &[&str]) -> bool {
+pub fn pip(python: &Path, arguments: &[&str]) -> bool {
     run(Command::new(python).args(["-m", "pip", "install", "--disable-pip-version-check"]).args(arguments))
 }
 
@@ -107,7 +108,7 @@ fn run_tests(python: &Path) -> bool {
     run(&mut tests)
 }
 
-fn run(command: &mut Command) -> bool {
+pub fn run(command: &mut Command) -> bool {
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
     eprintln!("$ python {}", words.join(" "));
     match command.current_dir(root()).env("PYTHONDONTWRITEBYTECODE", "1").status() {
