@@ -295,7 +295,8 @@ impl Executor for Cpu {
             !steps::has_member(of.dtype, of.scheme, of.bases)
                 || chunks.end > of.chunks
                 || chunks.start >= chunks.end
-        }) {
+        }) || !unpacks_within(frame, output.len() as u64)?
+        {
             return Reference.decode_range(frame, tensor, chunks, output);
         }
         let expected =
@@ -316,6 +317,10 @@ impl Executor for Cpu {
     ) -> Result<()> {
         let bytes = executor::bytes_of(frame, tensor, elements)?;
         write::check_size("the output of the elements".to_owned(), bytes.end - bytes.start, output.len())?;
+        if !unpacks_within(frame, output.len() as u64)? {
+            output.copy_from_slice(&executor::decode_bytes(&Reference, frame, tensor, bytes)?);
+            return Ok(());
+        }
         let to = Strip::one_piece(output.as_mut_ptr() as u64, output.len() as u64);
         with_fixed_planes(frame, |frame| {
             // SAFETY: the output is ours, in one piece, and has the bytes of the range.
@@ -330,8 +335,11 @@ impl Executor for Cpu {
         to: &Paged<'_>,
         pools: &mut [&mut [u8]],
     ) -> Result<()> {
-        let pairs = to.pair(frame.spec(), tokens)?;
+        let pairs = to.pair(frame.spec(), tokens.clone())?;
         to.check_pools(&pools.iter().map(|pool| pool.len() as u64).collect::<Vec<_>>(), true)?;
+        if !unpacks_within(frame, pools.iter().map(|pool| pool.len() as u64).sum())? {
+            return executor::decode_paged_naively(&Reference, frame, tokens, to, pools);
+        }
         let pools: Vec<u64> = pools.iter_mut().map(|pool| pool.as_mut_ptr() as u64).collect();
         with_fixed_planes(frame, |frame| {
             self.install(|| {
@@ -587,6 +595,21 @@ pub(crate) fn with_fixed_planes<T>(
     }
     let unpacked = unpack(frame)?;
     work(&Frame::parse(&unpacked)?)
+}
+
+/// Bytes of an unpacked copy for each byte of a packed frame, beside the bytes of what is decoded.
+const MOST_UNPACKED: u64 = 8;
+
+/// Is an unpacked copy not much larger than what the caller has in memory, the frame and `output` bytes? A packed frame can describe 315 times its bytes, and who wants
+/// a part of it has allowed the bytes of the part: such a frame is decoded as it is, chunk by chunk.
+fn unpacks_within(frame: &Frame<'_>, output: u64) -> Result<bool> {
+    if !frame.spec().flags.packed {
+        return Ok(true);
+    }
+    let mut spec = frame.spec().clone();
+    spec.flags.packed = false;
+    let most = (frame.bytes().len() as u64).saturating_mul(MOST_UNPACKED).saturating_add(output);
+    Ok(spec.layout()?.dense_bytes <= most)
 }
 
 fn planes_equal(a: &Layout, b: &Layout) -> bool {

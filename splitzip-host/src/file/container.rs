@@ -168,9 +168,9 @@ impl Index {
             ));
         }
         let count = u64_at(bytes, 8);
-        if count.checked_mul(RECORD as u64).map(|records| records + INDEX_HEAD as u64)
-            != Some(bytes.len() as u64)
-        {
+        let expected =
+            count.checked_mul(RECORD as u64).and_then(|records| records.checked_add(INDEX_HEAD as u64));
+        if expected != Some(bytes.len() as u64) {
             let allowed = format!("that of an index of {} bytes", bytes.len());
             return Err(FileError::field("the number of frames", count, allowed));
         }
