@@ -3,6 +3,7 @@
 //!
 //! Every task is a few commands, each printed before it runs, so that anybody can type them one by one.
 
+mod fuzz;
 mod python;
 mod recipe;
 
@@ -22,6 +23,7 @@ Usage: cargo xtask TASK
   large  tensors and requests around 2^32 bytes on the CPU, and a checkpoint of 20 GiB through files under 2 GiB of memory: takes 10 GB of
          memory, 40 GB of disk, and 10 minutes once it is built
   soak [PIPES[,FILES]]  compress and restore so many GiB through pipes and through files under 2 GiB of memory [default: 20,4]
+  fuzz [--seconds N [TARGET]]  build the fuzz targets and run all of them for so long together, or one [default: 3600]
 
   recipes            apply the patches in docs/recipes to copies of the repository, build and test these (`test` type-checks them)
   recipe open NAME   make the copy target/recipes/NAME, with the patch as far as it fits
@@ -40,6 +42,9 @@ fn main() -> ExitCode {
         ["large"] => large(),
         ["soak"] => soak("20,4"),
         ["soak", sizes] => soak(sizes),
+        ["fuzz"] => fuzz::fuzz("3600", None),
+        ["fuzz", "--seconds", seconds] => fuzz::fuzz(seconds, None),
+        ["fuzz", "--seconds", seconds, target] => fuzz::fuzz(seconds, Some(target)),
         ["recipes"] => recipe::check(),
         ["recipe", "open", name] => recipe::open_copy(name),
         ["recipe", "write", name] => recipe::write(name),
