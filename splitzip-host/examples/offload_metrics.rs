@@ -36,7 +36,8 @@ impl prometheus_client::collector::Collector for Snapshot {
             ("coded_bytes", "Bytes on the link", |of| of.coded_bytes),
             ("errors", "Transfers that ended with an error", |of| of.errors),
         ] {
-            let counters = [("out", of(&out)), ("back", of(&back))].map(|(way, n)| (way, ConstCounter::new(n)));
+            let counters =
+                [("out", of(&out)), ("back", of(&back))].map(|(way, n)| (way, ConstCounter::new(n)));
             directions(&mut encoder, name, help, None, &counters)?;
         }
         for (name, help, of) in [
@@ -47,7 +48,8 @@ impl prometheus_client::collector::Collector for Snapshot {
             ),
             ("copy", "Time of the device on the link", |of| of.copy_seconds),
         ] {
-            let counters = [("out", of(&out)), ("back", of(&back))].map(|(way, n)| (way, ConstCounter::new(n)));
+            let counters =
+                [("out", of(&out)), ("back", of(&back))].map(|(way, n)| (way, ConstCounter::new(n)));
             directions(&mut encoder, name, help, Some(&Unit::Seconds), &counters)?;
         }
         for (name, help, of) in [
@@ -124,9 +126,8 @@ fn work(cuda: &Cuda, offloader: &Offloader) -> splitzip_host::Result<()> {
     };
     let (from, to, stream) = ([source.address()], [target.address()], StreamHandle(0));
     // SAFETY: both live until everything was waited for, here and below; nobody else uses them.
-    let policy = unsafe {
-        offloader.measure_policy(Policy::default(), &spec(tokens as u64), &[], &from, stream)?
-    };
+    let policy =
+        unsafe { offloader.measure_policy(Policy::default(), &spec(tokens as u64), &[], &from, stream)? };
     offloader.set_policy(Some(policy));
     for round in 0u64.. {
         let spec = spec(1 << (8 + round % 11));

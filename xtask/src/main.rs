@@ -6,6 +6,7 @@
 mod fuzz;
 mod python;
 mod recipe;
+mod sanitize;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,11 @@ Usage: cargo xtask TASK
   integrations [ENVIRONMENT]  the same with LMCache, vLLM and SGLang, installed into an environment of their own: 7.5 GB of disk
   large  tensors and requests around 2^32 bytes on the CPU, and a checkpoint of 20 GiB through files under 2 GiB of memory: takes 10 GB of
          memory, 40 GB of disk, and 10 minutes once it is built
-  soak [PIPES[,FILES]]  compress and restore so many GiB through pipes and through files under 2 GiB of memory [default: 20,4]
+  soak [PIPES[,FILES]]  compress and restore so many GiB through pipes and through files under 2 GiB of memory [default: 20,4]  soak random [--seconds N]  random frames and pages on the CPU, every bit compared [default: 3600]; `--example soak -- --device cuda:0` on a GPU
+  damage  the whole damage list on all golden frames, through the reference and the CPU
+  sanitize [--sanitizer address|thread]  the tests of the CPU path's unsafe code and of threads under a sanitizer [default: both]
+  deny    licences, duplicates, sources and advisories of all dependencies; wants cargo-deny
+  package  `cargo package` of everything that is published
   fuzz [--seconds N [TARGET]]  build the fuzz targets and run all of them for so long together, or one [default: 3600]
 
   recipes            apply the patches in docs/recipes to copies of the repository, build and test these (`test` type-checks them)
@@ -41,7 +46,14 @@ fn main() -> ExitCode {
         ["integrations", environment] => python::integrations(Some(environment)),
         ["large"] => large(),
         ["soak"] => soak("20,4"),
+        ["soak", "random"] => soak_random("3600"),
+        ["soak", "random", "--seconds", seconds] => soak_random(seconds),
         ["soak", sizes] => soak(sizes),
+        ["sanitize"] => sanitize::all(),
+        ["sanitize", "--sanitizer", sanitizer] => sanitize::one(sanitizer),
+        ["damage"] => damage(),
+        ["deny"] => deny(),
+        ["package"] => package(),
         ["fuzz"] => fuzz::fuzz("3600", None),
         ["fuzz", "--seconds", seconds] => fuzz::fuzz(seconds, None),
         ["fuzz", "--seconds", seconds, target] => fuzz::fuzz(seconds, Some(target)),
@@ -105,6 +117,38 @@ fn soak(sizes: &str) -> bool {
     let test = ["test", "--release", "--package", "splitzip", "--test", "soak"];
     let all = [&test[..], &["--", "--ignored", "--nocapture"]].concat();
     run(cargo(&all).env("SPLITZIP_SOAK", sizes))
+}
+
+fn soak_random(seconds: &str) -> bool {
+    example("soak", &["--seconds", seconds])
+}
+
+fn damage() -> bool {
+    example("damage", &["--device", "reference"]) & example("damage", &["--device", "cpu"])
+}
+
+fn example(name: &str, arguments: &[&str]) -> bool {
+    let command = ["run", "--release", "--package", "splitzip-host", "--example", name, "--"];
+    run(&mut cargo(&[&command, arguments].concat()))
+}
+
+/// What is outside of the workspace has dependencies of its own.
+fn deny() -> bool {
+    let check = |manifest: &str| {
+        run(&mut cargo(&["deny", "--manifest-path", manifest, "check", "--config", "deny.toml"]))
+    };
+    let good = ["Cargo.toml", "fuzz/Cargo.toml", OWN_KERNELS].map(check);
+    if good.contains(&false) {
+        eprintln!(
+            "note: `cargo install --locked cargo-deny` brings cargo-deny; where no network is, add `--offline` and leave advisories out"
+        );
+    }
+    !good.contains(&false)
+}
+
+/// Packages are built from what they hold, in the order in which they need each other.
+fn package() -> bool {
+    run(&mut cargo(&["package", "--workspace", "--exclude", "xtask", "--exclude", "splitzip-python"]))
 }
 
 fn format() -> bool {
