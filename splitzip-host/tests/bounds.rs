@@ -190,6 +190,12 @@ fn a_file_takes_two_frames() {
     let (done, peak) = counted(|| file::verify_stream(&Cpu::new(), &made[..], &mut |_| Ok(())).map(|_| ()));
     done.unwrap();
     assert!(peak < most, "{peak} bytes for a stream");
+    let limited = Reader::from_bytes(&made).unwrap().header().check_limit(1000);
+    let streamed =
+        file::decompress_stream_within(&Cpu::new(), &made[..], std::io::sink(), 1000, &mut |_| Ok(()));
+    for refused in [limited, streamed.map(|_| ())] {
+        assert!(matches!(refused, Err(Error::Limit { what: "the original", allowed: 1000, .. })));
+    }
     // One token of 32 Mi rows: a list of where they are would be four times as large as the file's own bytes.
     let part = |name: &'static str| {
         let tokens = Some(Tokens { start: 0, end: Some(1) });

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-const MANIFEST: &str = "fuzz/Cargo.toml";
+pub const MANIFEST: &str = "fuzz/Cargo.toml";
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
 /// What `cargo fuzz` gives the compiler, without a sanitizer: edges with counters, and what is compared with what.
@@ -72,6 +72,7 @@ fn run_target(folder: &std::path::Path, name: &str, seconds: &str) -> bool {
         "-max_len=65536",
         "-print_final_stats=1",
         "-verbosity=0",
+        "-print_funcs=0",
     ]);
     command.env("SPLITZIP_SEEDS", &corpus).env("RAYON_NUM_THREADS", "1");
     eprintln!("$ {name}, {seconds} s");

@@ -135,9 +135,9 @@ fn example(name: &str, arguments: &[&str]) -> bool {
 /// What is outside of the workspace has dependencies of its own.
 fn deny() -> bool {
     let check = |manifest: &str| {
-        run(&mut cargo(&["deny", "--manifest-path", manifest, "check", "--config", "deny.toml"]))
+        run(&mut cargo(&["deny", "--config", "deny.toml", "--manifest-path", manifest, "check"]))
     };
-    let good = ["Cargo.toml", "fuzz/Cargo.toml", OWN_KERNELS].map(check);
+    let good = ["Cargo.toml", fuzz::MANIFEST, OWN_KERNELS].map(check);
     if good.contains(&false) {
         eprintln!(
             "note: `cargo install --locked cargo-deny` brings cargo-deny; where no network is, add `--offline` and leave advisories out"
@@ -152,7 +152,9 @@ fn package() -> bool {
 }
 
 fn format() -> bool {
-    run(&mut cargo(&["fmt", "--all", "--check"])) && run(&mut own_kernels(&["fmt", "--check"]))
+    run(&mut cargo(&["fmt", "--all", "--check"]))
+        && run(&mut own_kernels(&["fmt", "--check"]))
+        && run(&mut cargo(&["fmt", "--manifest-path", fuzz::MANIFEST, "--check"]))
 }
 
 fn lint() -> bool {

@@ -3,6 +3,7 @@
 //! `tests/fake_driver.rs` compiles it to a `libcuda.so` and puts it in front of the machine's own. `FAKE_CUDA_FAULT=NAME:CODE:CALLS` lets the function with
 //! this name return the code after so many good calls; `FAKE_CUDA_DEVICES` and `FAKE_CUDA_CAPABILITY` say what there is.
 #![allow(non_snake_case, reason = "the names are NVIDIA's")]
+#![allow(unused_unsafe, reason = "some calls touch no memory")]
 #![allow(clippy::missing_safety_doc, reason = "the contract of every function is NVIDIA's")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};

@@ -17,7 +17,7 @@ pub fn victims() -> Vec<Victim> {
         Victim::new(&name, std::fs::read(path).unwrap()).unwrap_or_else(|error| panic!("{error}"))
     };
     let victims: Vec<_> = paths.iter().map(victim).collect();
-    assert!(victims.len() >= 42, "golden frames are missing: there are {}", victims.len());
+    assert!(victims.len() >= 49, "golden frames are missing: there are {}", victims.len());
     victims
 }
 
