@@ -11,7 +11,7 @@ mod golden;
 use rayon::prelude::*;
 use splitzip_host::conformance::{Damage, Damaged, Victim};
 use splitzip_host::cuda::{Cuda, DecodePlan, StreamHandle};
-use splitzip_host::{Cpu, Error, Executor, Reference};
+use splitzip_host::{Cpu, Executor, Reference};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -75,9 +75,8 @@ fn main() -> Result<ExitCode, Failure> {
             say("reference", all.try_reduce(Damaged::default, sum))
         }
         "cpu" => {
-            let one = || -> Result<Cpu, Error> { Cpu::with_threads(1) };
-            let all = victims.par_iter().map(|victim| parsed(&one()?, victim));
-            say(&format!("cpu ({})", Cpu::new().instructions()), all.try_reduce(Damaged::default, sum))
+            let all = victims.par_iter().map(|victim| parsed(&Cpu::new(), victim));
+            say(&format!("cpu ({})", Cpu::instructions()), all.try_reduce(Damaged::default, sum))
         }
         device => {
             let number = device.strip_prefix("cuda:").ok_or("the device is reference, cpu or cuda:N")?;

@@ -32,7 +32,7 @@ fn every_flip_on_every_level() {
 #[ignore = "started once for each level by the test above"]
 fn one_level() {
     // A tenth of the list; `examples/damage.rs` has all of it.
-    let total = flip(|| Box::new(Cpu::with_threads(1).unwrap()), 1000);
+    let total = flip(|| Box::new(Cpu::new()), 1000);
     // Most of it is noticed even where there is no checksum, and some of it is not.
     assert!(total.tried > 84 * 1000 && total.refused > total.tried / 2, "{total:?}");
     assert!(total.confined > 10_000 && total.harmless > 1000, "{total:?}");
@@ -47,7 +47,7 @@ fn every_flip_through_the_reference() {
 
 #[test]
 fn every_truncation() {
-    let cpu = Cpu::with_threads(1).unwrap();
+    let cpu = Cpu::new();
     let check = |victim: &Victim| victim.check(&cpu, victim.cuts()).unwrap_or_else(|error| panic!("{error}"));
     let total = golden::victims_of_both_kinds().par_iter().map(check).reduce(Damaged::default, Damaged::and);
     assert_eq!(total.refused, total.tried);

@@ -80,7 +80,8 @@ fn others() -> Vec<(String, Vec<u8>, Vec<Vec<u8>>)> {
     let codebook = Codebook::new(Dtype::Bf16, std::array::from_fn(|i| 100 + 2 * i as u8)).unwrap();
     push("given_codebook", case.spec, &[CodebookChoice::Given(codebook)], case.inputs);
 
-    let case = Case::new(member, Content::Mixed, &[60, 1000], Flags::CHECKSUMS);
+    let member = Member { dtype: Dtype::E4m3, ..member };
+    let case = Case::new(member, Content::Mixed, &[20_000], Flags::CHECKSUMS);
     let bytes = Reference.encode_to_vec(&case.spec, &[], &case.slices()).unwrap();
     let arrived = in_arrival_order(&Frame::parse(&bytes).unwrap());
     frames.push(("packed_arrival".to_owned(), pack(&Frame::parse(&arrived).unwrap()).unwrap(), case.inputs));
