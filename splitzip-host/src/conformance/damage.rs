@@ -60,8 +60,11 @@ pub struct Victim {
     pub spec: FrameSpec,
     layout: Layout,
     /// Whose bits lie where: the parts of the planes and the variable parts, ascending.
-    owners: Vec<(Range<usize>, (usize, u64))>,
+    owners: Vec<Owner>,
 }
+
+/// Bytes of a frame, and the tensor and the chunk that they belong to.
+type Owner = (Range<usize>, (usize, u64));
 
 /// What became of a list of damage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -251,7 +254,7 @@ impl Victim {
 }
 
 /// The parts of the planes and the variable parts, with the tensor and the chunk that they belong to.
-fn owners(frame: &Frame<'_>) -> Result<Vec<(Range<usize>, (usize, u64))>, Error> {
+fn owners(frame: &Frame<'_>) -> Result<Vec<Owner>, Error> {
     let start = frame.bytes().as_ptr() as usize;
     let place = |part: &[u8]| {
         let at = part.as_ptr() as usize - start;
