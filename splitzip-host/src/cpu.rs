@@ -4,7 +4,7 @@
 //! when it runs; on x86-64 whole chunks have fast paths of their own (`cpu/fast/`). Frames are the same bytes with any number of threads: chunks are coded in any order, and placed by the same second
 //! step as on a GPU.
 
-use crate::format::{Layout, RECORD_BYTES, unpack, write};
+use crate::format::{Layout, RECORD_BYTES, write};
 use crate::paged::Paged;
 use crate::steps::{self, COUNTS_BYTES, Counting, Placing, Steps, TABLE_BYTES};
 use crate::workspace::Workspace;
@@ -23,12 +23,15 @@ use std::sync::Arc;
 mod fast;
 mod level;
 mod strip;
+mod unpacked;
 
 #[cfg(target_arch = "x86_64")]
 use fast::{computes_bases, decode as decode_run, encode as encode_run};
 #[cfg(not(target_arch = "x86_64"))]
 use shared::{computes_bases, decode as decode_run, encode as encode_run};
 use strip::Strip;
+use unpacked::unpacks_within;
+pub(crate) use unpacked::with_fixed_planes;
 
 /// Chunks that a thread takes at once: 512 KiB of bf16, so that order and waiting cost little and small tensors still spread.
 const PIECE: u64 = 256;
@@ -578,42 +581,6 @@ mod shared {
         // SAFETY: by contract.
         unsafe { step.run(chunks) }
     }
-}
-
-/// Calls `work` with a frame whose planes are at fixed offsets: this one, or an unpacked copy if it leaves chunks out.
-pub(crate) fn with_fixed_planes<T>(
-    frame: &Frame<'_>,
-    work: impl FnOnce(&Frame<'_>) -> Result<T>,
-) -> Result<T> {
-    if !frame.spec().flags.packed {
-        return work(frame);
-    }
-    let mut spec = frame.spec().clone();
-    spec.flags.packed = false;
-    if planes_equal(&spec.layout()?, frame.layout()) {
-        return work(frame); // nothing is left out
-    }
-    let unpacked = unpack(frame)?;
-    work(&Frame::parse(&unpacked)?)
-}
-
-/// Bytes of an unpacked copy for each byte of a packed frame, beside the bytes of what is decoded.
-const MOST_UNPACKED: u64 = 8;
-
-/// Is an unpacked copy not much larger than what the caller has in memory, the frame and `output` bytes? A packed frame can describe 315 times its bytes, and who wants
-/// a part of it has allowed the bytes of the part: such a frame is decoded as it is, chunk by chunk.
-fn unpacks_within(frame: &Frame<'_>, output: u64) -> Result<bool> {
-    if !frame.spec().flags.packed {
-        return Ok(true);
-    }
-    let mut spec = frame.spec().clone();
-    spec.flags.packed = false;
-    let most = (frame.bytes().len() as u64).saturating_mul(MOST_UNPACKED).saturating_add(output);
-    Ok(spec.layout()?.dense_bytes <= most)
-}
-
-fn planes_equal(a: &Layout, b: &Layout) -> bool {
-    a.dense_bytes == b.dense_bytes && a.tensors.iter().zip(&b.tensors).all(|(a, b)| a.planes == b.planes)
 }
 
 fn u64_at(bytes: &[u8], at: u64) -> u64 {
