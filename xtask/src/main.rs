@@ -25,7 +25,7 @@ Usage: cargo xtask TASK
          memory, 40 GB of disk, and 10 minutes once it is built
   soak [PIPES[,FILES]]  compress and restore so many GiB through pipes and through files under 2 GiB of memory [default: 20,4]  soak random [--seconds N]  random frames and pages on the CPU, every bit compared [default: 3600]; `--example soak -- --device cuda:0` on a GPU
   damage  the whole damage list on all golden frames, through the reference and the CPU
-  sanitize [--sanitizer address|thread]  the tests of the CPU path's unsafe code and of threads under a sanitizer [default: both]
+  sanitize  the tests of the CPU path's unsafe code under AddressSanitizer
   deny    licences, duplicates, sources and advisories of all dependencies; wants cargo-deny
   package  `cargo package` of everything that is published
   fuzz [--seconds N [TARGET]]  build the fuzz targets and run all of them for so long together, or one [default: 3600]
@@ -49,8 +49,7 @@ fn main() -> ExitCode {
         ["soak", "random"] => soak_random("3600"),
         ["soak", "random", "--seconds", seconds] => soak_random(seconds),
         ["soak", sizes] => soak(sizes),
-        ["sanitize"] => sanitize::all(),
-        ["sanitize", "--sanitizer", sanitizer] => sanitize::one(sanitizer),
+        ["sanitize"] => sanitize::sanitize(),
         ["damage"] => damage(),
         ["deny"] => deny(),
         ["package"] => package(),
