@@ -85,6 +85,10 @@ pub struct Decompress {
     pub output: Option<PathBuf>,
     #[command(flatten)]
     pub part: PartArguments,
+    /// Refuse files that restore to more bytes than this: for files that are not trusted, which can hold 315 times their size [default: no
+    /// limit].
+    #[arg(long, value_name = "BYTES", conflicts_with_all = ["tensors", "tokens"])]
+    pub limit: Option<u64>,
     #[command(flatten)]
     pub target: TargetArguments,
     #[command(flatten)]

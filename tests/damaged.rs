@@ -174,3 +174,30 @@ fn another_original() {
     against(b"", &["the other file has 0"]);
     assert!(Path::new(&whole).exists());
 }
+
+/// A file that is not trusted restores to no more than one allows, whatever it says.
+#[test]
+fn more_than_is_allowed() {
+    let place = Place::new();
+    let whole = compressed(&place);
+    let (raw, target) = (fs::read(place.path("in")).expect("the original").len(), place.path("target"));
+    let words = [&format!("has {raw} bytes decoded"), "at most 1000 are allowed"];
+    let limited = |limit: &str| {
+        run([
+            &"decompress",
+            &place.path("whole.spz"),
+            &"-o",
+            &target,
+            &"--device",
+            &"cpu",
+            &"--limit",
+            &limit,
+        ])
+    };
+    limited("1000").fails(1, &words);
+    pipe([&"decompress", &"-", &"-o", &target, &"--device", &"cpu", &"--limit", &"1000"], &whole)
+        .fails(1, &words);
+    assert_eq!(place.names(), ["in", "whole.spz"]);
+    limited(&raw.to_string()).succeeds();
+    assert_eq!(fs::read(&target).expect("the target").len(), raw);
+}

@@ -4,7 +4,7 @@
 //! when it runs; on x86-64 whole chunks have fast paths of their own (`cpu/fast/`). Frames are the same bytes with any number of threads: chunks are coded in any order, and placed by the same second
 //! step as on a GPU.
 
-use crate::format::{Layout, RECORD_BYTES, unpack, write};
+use crate::format::{Layout, RECORD_BYTES, write};
 use crate::paged::Paged;
 use crate::steps::{self, COUNTS_BYTES, Counting, Placing, Steps, TABLE_BYTES};
 use crate::workspace::Workspace;
@@ -23,12 +23,15 @@ use std::sync::Arc;
 mod fast;
 mod level;
 mod strip;
+mod unpacked;
 
 #[cfg(target_arch = "x86_64")]
 use fast::{computes_bases, decode as decode_run, encode as encode_run};
 #[cfg(not(target_arch = "x86_64"))]
 use shared::{computes_bases, decode as decode_run, encode as encode_run};
 use strip::Strip;
+use unpacked::unpacks_within;
+pub(crate) use unpacked::with_fixed_planes;
 
 /// Chunks that a thread takes at once: 512 KiB of bf16, so that order and waiting cost little and small tensors still spread.
 const PIECE: u64 = 256;
@@ -295,7 +298,8 @@ impl Executor for Cpu {
             !steps::has_member(of.dtype, of.scheme, of.bases)
                 || chunks.end > of.chunks
                 || chunks.start >= chunks.end
-        }) {
+        }) || !unpacks_within(frame, output.len() as u64)?
+        {
             return Reference.decode_range(frame, tensor, chunks, output);
         }
         let expected =
@@ -316,6 +320,10 @@ impl Executor for Cpu {
     ) -> Result<()> {
         let bytes = executor::bytes_of(frame, tensor, elements)?;
         write::check_size("the output of the elements".to_owned(), bytes.end - bytes.start, output.len())?;
+        if !unpacks_within(frame, output.len() as u64)? {
+            output.copy_from_slice(&executor::decode_bytes(&Reference, frame, tensor, bytes)?);
+            return Ok(());
+        }
         let to = Strip::one_piece(output.as_mut_ptr() as u64, output.len() as u64);
         with_fixed_planes(frame, |frame| {
             // SAFETY: the output is ours, in one piece, and has the bytes of the range.
@@ -330,8 +338,11 @@ impl Executor for Cpu {
         to: &Paged<'_>,
         pools: &mut [&mut [u8]],
     ) -> Result<()> {
-        let pairs = to.pair(frame.spec(), tokens)?;
+        let pairs = to.pair(frame.spec(), tokens.clone())?;
         to.check_pools(&pools.iter().map(|pool| pool.len() as u64).collect::<Vec<_>>(), true)?;
+        if !unpacks_within(frame, pools.iter().map(|pool| pool.len() as u64).sum())? {
+            return executor::decode_paged_naively(&Reference, frame, tokens, to, pools);
+        }
         let pools: Vec<u64> = pools.iter_mut().map(|pool| pool.as_mut_ptr() as u64).collect();
         with_fixed_planes(frame, |frame| {
             self.install(|| {
@@ -570,27 +581,6 @@ mod shared {
         // SAFETY: by contract.
         unsafe { step.run(chunks) }
     }
-}
-
-/// Calls `work` with a frame whose planes are at fixed offsets: this one, or an unpacked copy if it leaves chunks out.
-pub(crate) fn with_fixed_planes<T>(
-    frame: &Frame<'_>,
-    work: impl FnOnce(&Frame<'_>) -> Result<T>,
-) -> Result<T> {
-    if !frame.spec().flags.packed {
-        return work(frame);
-    }
-    let mut spec = frame.spec().clone();
-    spec.flags.packed = false;
-    if planes_equal(&spec.layout()?, frame.layout()) {
-        return work(frame); // nothing is left out
-    }
-    let unpacked = unpack(frame)?;
-    work(&Frame::parse(&unpacked)?)
-}
-
-fn planes_equal(a: &Layout, b: &Layout) -> bool {
-    a.dense_bytes == b.dense_bytes && a.tensors.iter().zip(&b.tensors).all(|(a, b)| a.planes == b.planes)
 }
 
 fn u64_at(bytes: &[u8], at: u64) -> u64 {

@@ -202,6 +202,18 @@ pub enum Error {
         /// Bytes that were asked for.
         bytes: u64,
     },
+    /// A frame that describes more than its reader allows.
+    #[error(
+        "{what} has {needed} bytes decoded, and at most {allowed} are allowed; allow more if you trust where it comes from"
+    )]
+    Limit {
+        /// What: "the frame", "the original".
+        what: &'static str,
+        /// Bytes that it needs.
+        needed: u64,
+        /// Bytes that are allowed.
+        allowed: u64,
+    },
     /// Bytes that are not what they must be: an executor with a fault.
     #[error("{what}: byte {at} is not what it must be; no number of it means anything, please report this")]
     Differs {

@@ -122,18 +122,7 @@ pub trait Executor: Send + Sync {
         to: &Paged<'_>,
         pools: &mut [&mut [u8]],
     ) -> Result<()> {
-        let pairs = to.pair(frame.spec(), tokens)?;
-        to.check_pools(&pools.iter().map(|pool| pool.len() as u64).collect::<Vec<_>>(), true)?;
-        for (number, (tensor, bytes)) in pairs.into_iter().enumerate() {
-            let whole = bytes == (0..frame.layout().tensors[tensor].bytes);
-            let decoded = decode_bytes(self, frame, tensor, bytes)?;
-            let of = frame.tensor(tensor)?;
-            if whole && of.checksum().is_some() {
-                of.verify_checksum(tensor_checksum(of.layout().dtype, &decoded))?;
-            }
-            naive::scatter(to, number, &decoded, pools)?;
-        }
-        Ok(())
+        decode_paged_naively(self, frame, tokens, to, pools)
     }
 
     /// [`Executor::encode`] into a new vector.
@@ -156,14 +145,27 @@ pub trait Executor: Send + Sync {
 
     /// [`Executor::decode`] into new vectors.
     ///
-    /// A frame of a few bytes can describe huge tensors (equal chunks of a packed frame cost 6.5 bytes): look at
-    /// [`Frame::layout`] first when the frame is not trusted.
+    /// A packed frame can describe 315 times as many bytes as it has (equal chunks cost 6.5 bytes):
+    /// [`Executor::decode_to_vecs_within`] is for frames that are not trusted.
     ///
     /// # Errors
-    /// As [`Executor::decode`].
+    /// As [`Executor::decode`], and [`HostMemory`](crate::Error::HostMemory).
     fn decode_to_vecs(&self, frame: &Frame<'_>) -> Result<Vec<Vec<u8>>> {
-        let mut vecs: Vec<Vec<u8>> =
-            frame.layout().tensors.iter().map(|tensor| vec![0; tensor.bytes as usize]).collect();
+        self.decode_to_vecs_within(frame, u64::MAX)
+    }
+
+    /// [`Executor::decode`] into new vectors of at most `most_bytes` bytes together.
+    ///
+    /// # Errors
+    /// [`Limit`](crate::Error::Limit) for a frame that describes more, before anything is allocated; and as
+    /// [`Executor::decode_to_vecs`].
+    fn decode_to_vecs_within(&self, frame: &Frame<'_>, most_bytes: u64) -> Result<Vec<Vec<u8>>> {
+        let needed = frame.layout().raw_bytes;
+        if needed > most_bytes {
+            return Err(Error::Limit { what: "the frame", needed, allowed: most_bytes });
+        }
+        let tensors = frame.layout().tensors.iter();
+        let mut vecs = tensors.map(|tensor| zeros(tensor.bytes)).collect::<Result<Vec<_>>>()?;
         let mut outputs: Vec<&mut [u8]> = vecs.iter_mut().map(Vec::as_mut_slice).collect();
         self.decode(frame, &mut outputs)?;
         Ok(vecs)
@@ -181,8 +183,45 @@ pub(crate) fn bytes_of(frame: &Frame<'_>, tensor: usize, elements: Range<u64>) -
     Ok(elements.start * bytes..elements.end * bytes)
 }
 
+/// Zeroed memory, or an error. (`vec![0; n]` takes untouched pages from the system, but ends the process where there are none.)
+fn zeros(bytes: u64) -> Result<Vec<u8>> {
+    let failed = || Error::HostMemory { bytes };
+    let length = usize::try_from(bytes).map_err(|_| failed())?;
+    if length == 0 {
+        return Ok(Vec::new());
+    }
+    let layout = std::alloc::Layout::array::<u8>(length).map_err(|_| failed())?;
+    // SAFETY: the layout has bytes; what is returned is not null and has the length and the layout of a vector of bytes.
+    unsafe {
+        let memory = std::alloc::alloc_zeroed(layout);
+        if memory.is_null() { Err(failed()) } else { Ok(Vec::from_raw_parts(memory, length, length)) }
+    }
+}
+
+/// What [`Executor::decode_paged`] does where there is nothing faster.
+pub(crate) fn decode_paged_naively(
+    executor: &(impl Executor + ?Sized),
+    frame: &Frame<'_>,
+    tokens: Option<Range<u64>>,
+    to: &Paged<'_>,
+    pools: &mut [&mut [u8]],
+) -> Result<()> {
+    let pairs = to.pair(frame.spec(), tokens)?;
+    to.check_pools(&pools.iter().map(|pool| pool.len() as u64).collect::<Vec<_>>(), true)?;
+    for (number, (tensor, bytes)) in pairs.into_iter().enumerate() {
+        let whole = bytes == (0..frame.layout().tensors[tensor].bytes);
+        let decoded = decode_bytes(executor, frame, tensor, bytes)?;
+        let of = frame.tensor(tensor)?;
+        if whole && of.checksum().is_some() {
+            of.verify_checksum(tensor_checksum(of.layout().dtype, &decoded))?;
+        }
+        naive::scatter(to, number, &decoded, pools)?;
+    }
+    Ok(())
+}
+
 /// Bytes of a tensor, cut out of its chunks. The range lies in it.
-fn decode_bytes(
+pub(crate) fn decode_bytes(
     executor: &(impl Executor + ?Sized),
     frame: &Frame<'_>,
     tensor: usize,
@@ -195,7 +234,7 @@ fn decode_bytes(
     let chunk_bytes = layout.chunk_bytes();
     let chunks = bytes.start / chunk_bytes..bytes.end.div_ceil(chunk_bytes);
     let (start, end) = (chunks.start * chunk_bytes, (chunks.end * chunk_bytes).min(layout.bytes));
-    let mut decoded = vec![0; (end - start) as usize];
+    let mut decoded = zeros(end - start)?;
     executor.decode_range(frame, tensor, chunks, &mut decoded)?;
     decoded.truncate((bytes.end - start) as usize);
     decoded.drain(..(bytes.start - start) as usize);

@@ -6,6 +6,8 @@
 
 #[path = "support/cases.rs"]
 mod cases;
+#[path = "support/golden.rs"]
+mod golden;
 #[path = "support/in_pages.rs"]
 mod in_pages;
 #[path = "support/interpreter.rs"]
@@ -17,9 +19,9 @@ use in_pages::InPages;
 use interpreter::{Interpreter, Lines};
 use nvptx_builder::interpret::{BlockOrder, Module};
 use rayon::prelude::*;
-use splitzip_host::conformance::{self, Case, Content, Member};
+use splitzip_host::conformance::{self, Case, Content, Damaged, Member, Victim};
 use splitzip_host::cuda::PTX;
-
+use splitzip_host::format::tensor_checksum;
 use splitzip_host::{Dtype, Executor, Flags, Frame, Reference};
 use splitzip_kernels::kernels::entries;
 use std::collections::BTreeSet;
@@ -185,6 +187,36 @@ fn damaged_frames() {
     let refused: u32 = refused.sum();
     println!("{refused} damaged frames refused");
     assert!(refused > 500, "{refused}");
+}
+
+/// A sample of the damage list on frames that nobody has parsed, as they come over a network into device memory.
+#[test]
+fn damaged_golden_frames() {
+    // A packed frame is unpacked on the host, and parsed for that.
+    let victims: Vec<Victim> =
+        golden::victims_of_both_kinds().into_iter().filter(|victim| !victim.spec.flags.packed).collect();
+    let pairs: Vec<_> =
+        TARGETS.iter().flat_map(|target| victims.iter().map(move |victim| (target, victim))).collect();
+    let check = |&(target, victim): &(&&'static str, &Victim)| {
+        let interpreter = Interpreter::new(target).for_damage();
+        let mut total = Damaged::default();
+        let list: Vec<_> = victim.flips(4000, 2).collect();
+        // Another sample for each frame and target.
+        for damage in list.iter().skip(victim.bytes.len() % 97 + target.len()).step_by(173) {
+            let decoded = interpreter.decode_bytes(&victim.spec, &damage.of(&victim.bytes), false);
+            let decoded =
+                decoded.unwrap_or_else(|error| panic!("{target} {}: {damage:?}: {error}", victim.name));
+            let tensors = victim.spec.tensors.iter().zip(&decoded.outputs);
+            let sums: Vec<u64> =
+                tensors.map(|(tensor, output)| tensor_checksum(tensor.dtype, output)).collect();
+            let judged = victim.judge_unparsed(*damage, decoded.status, &decoded.outputs, &sums);
+            total = total.and(judged.unwrap_or_else(|error| panic!("{target} {error}")));
+        }
+        total
+    };
+    let total = pairs.par_iter().map(check).reduce(Damaged::default, Damaged::and);
+    println!("{total:?}");
+    assert!(total.tried > 4000 && total.refused > 500 && total.confined > 200, "{total:?}");
 }
 
 /// From 63 tensors on the dynamic part fills a chunk where it lies, at a multiple of 8 and not always of 16.

@@ -69,6 +69,7 @@ fn class_of(error: &Error) -> &'static str {
         Error::NotAFrame => "NotAFrameError",
         Error::Version { .. } => "VersionError",
         Error::Truncated { .. } => "TruncatedError",
+        Error::Limit { .. } => "LimitError",
         Error::FrameCheck { .. }
         | Error::Field { .. }
         | Error::EncoderFailed { .. }

@@ -142,3 +142,17 @@ def test_without_a_driver_cuda_is_an_error() -> None:
 
     with pytest.raises(splitzip.CudaUnavailableError):
         splitzip.compress(Elsewhere(), dtype="bf16")
+
+
+def test_limits() -> None:
+    """A frame that is not trusted gets no more memory than one allows, whatever it describes."""
+    zeros = np.zeros((1 << 20, 8), np.float16)
+    frame = splitzip.compress(zeros, packed=True)
+    assert frame.nbytes * 200 < zeros.nbytes
+    for decompress in (splitzip.decompress, splitzip.decompress_batch):
+        with pytest.raises(splitzip.LimitError, match=f"{zeros.nbytes} bytes decoded, and at most 1000 are allowed"):
+            decompress(bytes(frame), max_bytes=1000)
+    assert (splitzip.decompress(frame, max_bytes=zeros.nbytes) == zeros).all()
+    out = np.empty_like(zeros)
+    splitzip.decompress(frame, out=out, max_bytes=0)
+    assert (out == zeros).all()

@@ -60,6 +60,7 @@ impl Work<'_> {
         refuse_json(output, self.arguments.json.json)?;
         catch_interrupts();
         let force = self.arguments.target.force;
+        let limit = self.arguments.limit.unwrap_or(u64::MAX);
         let between = Failure::between(input, output);
         let started;
         let report;
@@ -70,13 +71,15 @@ impl Work<'_> {
             // How much there is to come stands in a header that is not read yet.
             let mut bar = Bar::new("decompress", 0);
             let done = &mut |done| bar.at(done);
-            report = file::decompress_stream(self.executor, stdin, sink.writer(), done).map_err(between)?;
+            let restored = file::decompress_stream_within(self.executor, stdin, sink.writer(), limit, done);
+            report = restored.map_err(between)?;
             drop(bar);
             sink.commit(output)?;
         } else {
             let mapped = open(input)?;
             refuse_same(input, output)?;
             let mut reader = Reader::from_bytes(&mapped).map_err(Failure::at(input))?;
+            reader.header().check_limit(limit).map_err(Failure::at(input))?;
             let mut sink = Sink::create(output, force)?;
             started = Instant::now();
             let raw_bytes = reader.header().raw_bytes;

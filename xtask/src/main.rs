@@ -3,8 +3,10 @@
 //!
 //! Every task is a few commands, each printed before it runs, so that anybody can type them one by one.
 
+mod fuzz;
 mod python;
 mod recipe;
+mod sanitize;
 mod transfer;
 
 use std::env;
@@ -25,6 +27,12 @@ Usage: cargo xtask TASK
   large  tensors and requests around 2^32 bytes on the CPU, and a checkpoint of 20 GiB through files under 2 GiB of memory: takes 10 GB of
          memory, 40 GB of disk, and 10 minutes once it is built
   soak [PIPES[,FILES]]  compress and restore so many GiB through pipes and through files under 2 GiB of memory [default: 20,4]
+  soak random [--seconds N]  random frames and pages on the CPU, every bit compared [default: 3600]; `--example soak -- --device cuda:0` on a GPU
+  damage  the whole damage list on all golden frames, through the reference and the CPU
+  sanitize  the tests of the CPU path's unsafe code under AddressSanitizer
+  deny    licences, duplicates, sources and advisories of all dependencies; wants cargo-deny
+  package  `cargo package` of everything that is published
+  fuzz [--seconds N [TARGET]]  build the fuzz targets and run all of them for so long together, or one [default: 3600]
 
   recipes            apply the patches in docs/recipes to copies of the repository, build and test these (`test` type-checks them)
   recipe open NAME   make the copy target/recipes/NAME, with the patch as far as it fits
@@ -43,7 +51,16 @@ fn main() -> ExitCode {
         ["transfer"] => transfer::test(),
         ["large"] => large(),
         ["soak"] => soak("20,4"),
+        ["soak", "random"] => soak_random("3600"),
+        ["soak", "random", "--seconds", seconds] => soak_random(seconds),
         ["soak", sizes] => soak(sizes),
+        ["sanitize"] => sanitize::sanitize(),
+        ["damage"] => damage(),
+        ["deny"] => deny(),
+        ["package"] => package(),
+        ["fuzz"] => fuzz::fuzz("3600", None),
+        ["fuzz", "--seconds", seconds] => fuzz::fuzz(seconds, None),
+        ["fuzz", "--seconds", seconds, target] => fuzz::fuzz(seconds, Some(target)),
         ["recipes"] => recipe::check(),
         ["recipe", "open", name] => recipe::open_copy(name),
         ["recipe", "write", name] => recipe::write(name),
@@ -106,10 +123,43 @@ fn soak(sizes: &str) -> bool {
     run(cargo(&all).env("SPLITZIP_SOAK", sizes))
 }
 
+fn soak_random(seconds: &str) -> bool {
+    example("soak", &["--seconds", seconds])
+}
+
+fn damage() -> bool {
+    example("damage", &["--device", "reference"]) & example("damage", &["--device", "cpu"])
+}
+
+fn example(name: &str, arguments: &[&str]) -> bool {
+    let command = ["run", "--release", "--package", "splitzip-host", "--example", name, "--"];
+    run(&mut cargo(&[&command, arguments].concat()))
+}
+
+/// What is outside of the workspace has dependencies of its own.
+fn deny() -> bool {
+    let check = |manifest: &str| {
+        run(&mut cargo(&["deny", "--config", "deny.toml", "--manifest-path", manifest, "check"]))
+    };
+    let good = ["Cargo.toml", fuzz::MANIFEST, OWN_KERNELS].map(check);
+    if good.contains(&false) {
+        eprintln!(
+            "note: `cargo install --locked cargo-deny` brings cargo-deny; where no network is, add `--offline` and leave advisories out"
+        );
+    }
+    !good.contains(&false)
+}
+
+/// Packages are built from what they hold, in the order in which they need each other.
+fn package() -> bool {
+    run(&mut cargo(&["package", "--workspace", "--exclude", "xtask", "--exclude", "splitzip-python"]))
+}
+
 fn format() -> bool {
     run(&mut cargo(&["fmt", "--all", "--check"]))
         && run(&mut own_kernels(&["fmt", "--check"]))
         && run(&mut cargo(&["fmt", "--manifest-path", transfer::MANIFEST, "--check"]))
+        && run(&mut cargo(&["fmt", "--manifest-path", fuzz::MANIFEST, "--check"]))
 }
 
 fn lint() -> bool {

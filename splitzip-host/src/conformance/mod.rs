@@ -4,9 +4,11 @@
 //! those bytes, in whole and by ranges. The list is a library, not a test, so that a program on a machine with a GPU can run it;
 //! it is hidden because nobody else needs it.
 
+mod damage;
 mod inputs;
 mod paged;
 
+pub use damage::{Damage, Damaged, Victim};
 pub use inputs::Content;
 pub use paged::check_paged;
 

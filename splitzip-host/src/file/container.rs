@@ -3,8 +3,8 @@
 //! Reading is strict: every byte is under a checksum, and a field that follows from others must say what they say.
 
 use super::{ALIGNMENT, FOOTER_BYTES, FileError, HEADER_BYTES, MAGIC, MAX_FRAME_BYTES, VERSION};
-use crate::Result;
 use crate::format::PLANE_ALIGNMENT;
+use crate::{Error, Result};
 
 const INDEX_MAGIC: [u8; 8] = *b"SPZINDEX";
 const END_MAGIC: [u8; 8] = *b"SPZ-END\n";
@@ -34,6 +34,19 @@ pub struct Header {
 }
 
 impl Header {
+    /// Says whether the original has at most `most_bytes` bytes: a file can hold 315 times as many as it has.
+    ///
+    /// # Errors
+    /// [`Error::Limit`].
+    pub fn check_limit(&self, most_bytes: u64) -> Result<()> {
+        match self.raw_bytes {
+            needed if needed > most_bytes => {
+                Err(Error::Limit { what: "the original", needed, allowed: most_bytes })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Says whether a file can have this header.
     pub(crate) fn check(&self) -> Result<()> {
         if self.frame_limit == 0 || u64::from(self.frame_limit) > MAX_FRAME_BYTES {
@@ -168,9 +181,9 @@ impl Index {
             ));
         }
         let count = u64_at(bytes, 8);
-        if count.checked_mul(RECORD as u64).map(|records| records + INDEX_HEAD as u64)
-            != Some(bytes.len() as u64)
-        {
+        let expected =
+            count.checked_mul(RECORD as u64).and_then(|records| records.checked_add(INDEX_HEAD as u64));
+        if expected != Some(bytes.len() as u64) {
             let allowed = format!("that of an index of {} bytes", bytes.len());
             return Err(FileError::field("the number of frames", count, allowed));
         }

@@ -56,7 +56,7 @@ pub use original::Original;
 pub use part::{Part, PartReport, PartTensor, Tokens, decompress_part};
 pub use reader::Reader;
 pub use report::{Chunks, Report, TensorReport};
-pub use stream::{OriginalStream, StreamReport, decompress_stream, verify_stream};
+pub use stream::{OriginalStream, StreamReport, decompress_stream, decompress_stream_within, verify_stream};
 pub use target::{Target, TargetDirectory};
 pub use tensors::{Contents, MAX_HEADER_BYTES, Tensor};
 pub use writer::Writer;

@@ -17,6 +17,9 @@ pub struct Tokens {
     pub end: Option<u64>,
 }
 
+/// Pieces of the original that a part may be made of: a list of 64 MiB.
+const MOST_RANGES: u64 = 1 << 22;
+
 /// Which part of a file is wanted.
 pub struct Part<'p> {
     /// Is the tensor wanted?
@@ -204,6 +207,17 @@ fn ranges_of(
         ));
     }
     let item = tensor.bytes / items;
+    if tokens == (0..tensor.shape[axis]) {
+        ranges.push(tensor.at..tensor.at + tensor.bytes);
+        return Ok(());
+    }
+    if ranges.len() as u64 + outer > MOST_RANGES {
+        return Err(format!(
+            "these tokens of {:?} ({}, {:?}) lie in {outer} pieces, and a part has at most {MOST_RANGES} of all tensors; restore \
+             all of it",
+            tensor.name, tensor.dtype, tensor.shape
+        ));
+    }
     for number in 0..outer {
         let at = tensor.at + number * tensor.shape[axis] * item;
         ranges.push(at + tokens.start * item..at + tokens.end * item);

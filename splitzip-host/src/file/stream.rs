@@ -94,10 +94,25 @@ pub struct StreamReport {
 pub fn decompress_stream(
     executor: &dyn Executor,
     input: impl Read,
+    output: impl Write + Send,
+    progress: Progress<'_>,
+) -> Result<StreamReport> {
+    decompress_stream_within(executor, input, output, u64::MAX, progress)
+}
+
+/// [`decompress_stream`] of a file that is not trusted: of an original of at most `most_bytes` bytes.
+///
+/// # Errors
+/// [`Error::Limit`] for one that has more, before anything of it is read; and as [`decompress_stream`].
+pub fn decompress_stream_within(
+    executor: &dyn Executor,
+    input: impl Read,
     mut output: impl Write + Send,
+    most_bytes: u64,
     progress: Progress<'_>,
 ) -> Result<StreamReport> {
     let mut frames = FrameStream::open(input)?;
+    frames.header.check_limit(most_bytes)?;
     restore(executor, &mut frames, progress, &mut |_, bytes| Ok(output.write_all(bytes)?))?;
     output.flush()?;
     frames.report()

@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// The packed form of a frame; a copy if it is packed already.
 ///
 /// # Errors
-/// [`Error::TooLarge`] when the frame does not fit into memory.
+/// [`Error::HostMemory`] when the frame does not fit into memory.
 pub fn pack(frame: &Frame<'_>) -> Result<Vec<u8>> {
     rewrite(frame, true)
 }
@@ -25,7 +25,7 @@ pub fn pack(frame: &Frame<'_>) -> Result<Vec<u8>> {
 /// [`FrameSpec`] without the flag says how large before anything is allocated.
 ///
 /// # Errors
-/// [`Error::TooLarge`] when it does not fit into memory, and [`Error::Chunk`] for a chunk that cannot be put back.
+/// [`Error::HostMemory`] when it does not fit into memory, and [`Error::Chunk`] for a chunk that cannot be put back.
 pub fn unpack(frame: &Frame<'_>) -> Result<Vec<u8>> {
     rewrite(frame, false)
 }
@@ -44,7 +44,10 @@ fn rewrite(frame: &Frame<'_>, packed: bool) -> Result<Vec<u8>> {
     };
     let dense = usize::try_from(to.dense_bytes)
         .map_err(|_| Error::TooLarge { what: "the frame", bits: usize::BITS })?;
-    let mut out = Vec::with_capacity(dense + 4 * frame.words() as usize);
+    let bytes_of_all = to.dense_bytes.saturating_add(4 * frame.words());
+    let mut out = Vec::new();
+    out.try_reserve_exact(usize::try_from(bytes_of_all).unwrap_or(usize::MAX))
+        .map_err(|_| Error::HostMemory { bytes: bytes_of_all })?;
     out.extend(static_bytes(&spec, &to));
     out.extend(&bytes[dynamic_range(from).start..from.planes_at as usize]);
     out.resize(dense, 0);

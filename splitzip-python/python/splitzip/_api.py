@@ -13,7 +13,7 @@ from ._frame import Frame, Tensor
 from ._frameworks import check_framework, empty, like_of, stream_handle
 from ._options import Bases, Checksums, Framework, Scheme, Tensors, codebooks_of, each, named
 from ._splitzip import Codebook
-from .errors import ArgumentError, UnsupportedError
+from .errors import ArgumentError, LimitError, UnsupportedError
 
 
 def compress(
@@ -169,6 +169,7 @@ def decompress(
     check: bool = True,
     stream: Any = None,
     threads: int | None = None,
+    max_bytes: int | None = None,
 ) -> Any:
     """Decompresses a frame of one tensor.
 
@@ -188,6 +189,8 @@ def decompress(
         As for :func:`compress`.
     threads
         On the host: how many; ``None`` is one a core.
+    max_bytes
+        For frames that are not trusted, when there is no ``out``: the most bytes that are allocated. A packed frame can describe 315 times as many as it has.
 
     Returns
     -------
@@ -196,6 +199,8 @@ def decompress(
 
     Raises
     ------
+    LimitError
+        For a frame of more than ``max_bytes``, before anything is allocated.
     FrameError
         For what is no frame, or a damaged one. What is in the output then is undefined.
     """
@@ -204,7 +209,7 @@ def decompress(
         raise ArgumentError(f"the frame has {len(opened._spec)} tensors; use decompress_batch")
     outputs = None if out is None else [out]
     return decompress_batch(
-        opened, out=outputs, framework=framework, check=check, stream=stream, threads=threads
+        opened, out=outputs, framework=framework, check=check, stream=stream, threads=threads, max_bytes=max_bytes
     )[0]
 
 
@@ -216,12 +221,13 @@ def decompress_batch(
     check: bool = True,
     stream: Any = None,
     threads: int | None = None,
+    max_bytes: int | None = None,
 ) -> list[Any]:
     """Decompresses all tensors of a frame.
 
     Parameters
     ----------
-    frame, framework, check, stream, threads
+    frame, framework, check, stream, threads, max_bytes
         As for :func:`decompress`.
     out
         One output for each tensor, in the order of the frame, or a dict by name.
@@ -233,6 +239,10 @@ def decompress_batch(
     """
     opened = _open(frame, stream)
     spec, cuda = opened._spec, opened._cuda
+    if out is None and max_bytes is not None and spec.raw_bytes > max_bytes:
+        raise LimitError(
+            f"the frame has {spec.raw_bytes} bytes decoded, and at most {max_bytes} are allowed; allow more if you trust where it comes from"
+        )
     if cuda is not None:
         handle = stream_handle(stream, cuda)
         codec = codecs.get(spec, [None] * len(spec), cuda, False)

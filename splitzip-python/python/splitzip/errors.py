@@ -17,6 +17,7 @@ __all__ = [
     "DtypeError",
     "Error",
     "FrameError",
+    "LimitError",
     "NotAFrameError",
     "OutOfMemoryError",
     "PagedError",
@@ -68,6 +69,10 @@ class VersionError(FrameError):
 
 class TruncatedError(FrameError):
     """A frame that ends before it should."""
+
+
+class LimitError(FrameError):
+    """A frame that describes more bytes than ``max_bytes`` allows."""
 
 
 class CorruptError(FrameError):
