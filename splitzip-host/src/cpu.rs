@@ -24,13 +24,13 @@ mod fast;
 mod level;
 mod strip;
 mod unpacked;
+pub(crate) use unpacked::unpacks_within;
 
 #[cfg(target_arch = "x86_64")]
 use fast::{computes_bases, decode as decode_run, encode as encode_run};
 #[cfg(not(target_arch = "x86_64"))]
 use shared::{computes_bases, decode as decode_run, encode as encode_run};
 use strip::Strip;
-use unpacked::unpacks_within;
 pub(crate) use unpacked::with_fixed_planes;
 
 /// Chunks that a thread takes at once: 512 KiB of bf16, so that order and waiting cost little and small tensors still spread.

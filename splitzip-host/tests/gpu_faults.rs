@@ -216,8 +216,8 @@ fn host_pointers() {
 fn memory_that_is_too_short_is_refused() {
     let (cuda, _turn) = turn!(device, "memory_that_is_too_short_is_refused");
     let work = Work::new(&cuda);
-    let short = cuda.allocate(4096).unwrap().address();
-    let good = work.addresses();
+    let memory = cuda.allocate(4096).unwrap();
+    let (short, good) = (memory.address(), work.addresses());
     let stream = StreamHandle(0);
     refused(work.encode(stream, Addresses { input: short, ..good }), &["input 0", "4096"]);
     refused(work.encode(stream, Addresses { frame: short, ..good }), &["the frame", "4096"]);

@@ -282,14 +282,17 @@ def main() -> int:
     parser.add_argument("--json", help="write all numbers into this file")
     parser.add_argument("--send", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
     if options.device != "cpu":
         import torch
+
+        # Where there is a GPU, NIXL wants its UCX to know of its memory, also for memory of the host.
+        os.environ.setdefault("UCX_TLS", "tcp,cuda_copy")
 
         if not torch.cuda.is_available():
             print("SKIPPED: PyTorch sees no CUDA device, so nothing was measured")
             return 1
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     if options.send:
         send(options)
     rows = list(measure(options))

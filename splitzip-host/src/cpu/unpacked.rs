@@ -25,7 +25,7 @@ const MOST_UNPACKED: u64 = 8;
 
 /// Is an unpacked copy not much larger than what the caller has in memory, the frame and `output` bytes? A packed frame can describe 315 times its bytes, and who wants
 /// a part of it has allowed the bytes of the part: such a frame is decoded as it is, chunk by chunk.
-pub(super) fn unpacks_within(frame: &Frame<'_>, output: u64) -> Result<bool> {
+pub(crate) fn unpacks_within(frame: &Frame<'_>, output: u64) -> Result<bool> {
     if !frame.spec().flags.packed {
         return Ok(true);
     }

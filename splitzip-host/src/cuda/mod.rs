@@ -9,6 +9,7 @@ mod kernels;
 pub mod offload;
 mod paged;
 mod plan;
+mod pointers;
 
 pub use driver::{DriverVersion, driver_version};
 pub use kernels::{PTX, Ptx};
@@ -19,9 +20,13 @@ pub use plan::{DecodePlan, EncodePlan};
 #[doc(hidden)]
 pub use plan::{DecodeWork, EncodeWork, Queue};
 
+use crate::cpu::unpacks_within;
 use crate::format::{unpack, write};
 use crate::paged::Paged;
-use crate::{CodebookChoice, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Layout, Reference, Result};
+use crate::{
+    CodebookChoice, Dtype, Error, Executor, Flags, Frame, FrameSpec, Histogram, Layout, Reference, Result,
+    Scheme,
+};
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 use kernels::Kernels;
 use std::ops::Range;
@@ -233,14 +238,11 @@ impl Cuda {
         self.download(frame, &mut out[..dense])?;
         let at = layout.static_bytes as usize;
         let words = out[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
-        let end = dense as u64 + 4 * words;
-        if end > layout.max_frame_bytes {
-            let what = "encoding".to_owned();
-            return Err(Error::Device {
-                what,
-                reason: format!("the device counted {words} words, which cannot be"),
-            });
-        }
+        let end = layout.variable_parts(words).map_err(|_| Error::Device {
+            what: "encoding".to_owned(),
+            reason: format!("the device counted {words} words, which cannot be"),
+        })?;
+        let end = end.end;
         self.bind()?;
         if words != 0 {
             // SAFETY: inside of the frame.
@@ -485,6 +487,10 @@ impl Executor for Cuda {
         pools: &mut [&mut [u8]],
     ) -> Result<()> {
         if frame.spec().flags.packed {
+            // A frame of a few bytes may describe much more than is wanted of it.
+            if !unpacks_within(frame, to.spec(Scheme::Stored, Flags::default()).layout()?.raw_bytes)? {
+                return crate::Cpu::new().decode_paged(frame, tokens, to, pools);
+            }
             let unpacked = unpack(frame)?;
             return self.decode_paged(&Frame::parse(&unpacked)?, tokens, to, pools);
         }

@@ -15,6 +15,7 @@ pub use encode::{EncodePagedPlan, EncodePagedWork};
 
 use super::DeviceBytes;
 use super::plan::Queue;
+use super::pointers::Buffer;
 use crate::batch::{Batch, BatchStep, PlanMemory};
 use crate::format::{CHUNK, TensorLayout};
 use crate::paged::{Paged, PagedTensor};
@@ -33,6 +34,14 @@ pub struct DevicePool {
 }
 
 impl DevicePool {
+    /// The pools as buffers of a call. Whether they overlap is the layout's to say: those of layers that lie interleaved in one memory do, and their elements do not.
+    fn buffers(pools: &[DevicePool]) -> Vec<Buffer> {
+        let buffer = |(number, pool): (usize, &DevicePool)| {
+            Buffer::read("pool", pool.address, pool.bytes).number(number)
+        };
+        pools.iter().enumerate().map(buffer).collect()
+    }
+
     /// Pools that are all of some memory.
     pub(super) fn of(memory: &[DeviceBytes]) -> Vec<DevicePool> {
         let pool = |of: &DeviceBytes| DevicePool { address: of.address(), bytes: of.bytes() };

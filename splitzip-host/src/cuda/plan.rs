@@ -7,8 +7,9 @@
 //! in the tests, which so run the very launches that a GPU gets.
 
 use super::kernels::Function;
+use super::pointers::{Buffer, check};
 use super::{Cuda, DeviceBytes, StreamHandle, driver_error};
-use crate::format::{DYNAMIC_BYTES, Layout, write};
+use crate::format::{DYNAMIC_BYTES, Layout, TensorLayout, write};
 use crate::steps::{self, COUNTS_BYTES, Placing, Step, Steps, TABLE_BYTES};
 use crate::workspace::{Workspace, order_at};
 use crate::{Bases, CodebookChoice, Error, FrameSpec, Result, SAMPLED_CHUNKS, Scheme};
@@ -137,6 +138,7 @@ impl EncodePlan {
     /// As [`EncodePlan::encode`].
     pub unsafe fn prepare(&self, stream: StreamHandle, workspace: u64) -> Result<()> {
         let stream = Stream::of(&self.cuda, &self.functions, stream)?;
+        check(&self.cuda, &[Buffer::written("the workspace", workspace, self.workspace_bytes())])?;
         // SAFETY: by contract; the plan owns the start.
         unsafe { self.work.prepare(&stream, self.start.address(), workspace) }
     }
@@ -148,7 +150,7 @@ impl EncodePlan {
     /// [`EncodePlan::max_frame_bytes`] and [`EncodePlan::workspace_bytes`]. Inputs are multiples of 16, the others of 128.
     ///
     /// # Errors
-    /// A wrong number of inputs, a misaligned address, an error of the driver.
+    /// A wrong number of inputs, an address that is misaligned or not that of enough memory of the device, buffers that overlap, an error of the driver.
     ///
     /// # Safety
     /// The addresses are valid on the device of the plan and used by nobody else until the work has run; the plan lives
@@ -161,6 +163,15 @@ impl EncodePlan {
         workspace: u64,
     ) -> Result<()> {
         let stream = Stream::of(&self.cuda, &self.functions, stream)?;
+        self.work.check(inputs, frame, workspace)?;
+        let tensors = self.layout().tensors.iter().zip(inputs).enumerate();
+        let input = |(number, (tensor, &address)): (usize, (&TensorLayout, &u64))| {
+            Buffer::read("input", address, tensor.bytes).number(number)
+        };
+        let mut buffers: Vec<Buffer> = tensors.map(input).collect();
+        buffers.push(Buffer::written("the frame", frame, self.max_frame_bytes()));
+        buffers.push(Buffer::written("the workspace", workspace, self.workspace_bytes()));
+        check(&self.cuda, &buffers)?;
         // SAFETY: by contract; the plan owns the start.
         unsafe { self.work.run(&stream, self.start.address(), inputs, frame, workspace) }
     }
@@ -313,16 +324,7 @@ impl EncodeWork {
         frame: u64,
         workspace: u64,
     ) -> Result<()> {
-        if inputs.len() != self.layout.tensors.len() {
-            return Err(Error::Count {
-                what: "inputs",
-                expected: self.layout.tensors.len(),
-                got: inputs.len(),
-            });
-        }
-        check_alignment("the frame", frame, 128)?;
-        check_alignment("the workspace", workspace, 128)?;
-        check_tensors(&self.layout, "input", inputs)?;
+        self.check(inputs, frame, workspace)?;
         let start_bytes = self.layout.static_bytes + self.layout.dynamic_bytes;
         // SAFETY: addresses and sizes by contract and by the layout.
         unsafe {
@@ -342,6 +344,17 @@ impl EncodeWork {
             }
             Ok(())
         }
+    }
+
+    /// Says whether there are as many inputs as tensors, and all addresses are aligned.
+    fn check(&self, inputs: &[u64], frame: u64, workspace: u64) -> Result<()> {
+        let (expected, got) = (self.layout.tensors.len(), inputs.len());
+        if expected != got {
+            return Err(Error::Count { what: "inputs", expected, got });
+        }
+        check_alignment("the frame", frame, 128)?;
+        check_alignment("the workspace", workspace, 128)?;
+        check_tensors(&self.layout, "input", inputs)
     }
 
     /// Is the launch that encodes the last tensor the last thing that writes to the dynamic part?
@@ -447,7 +460,8 @@ impl DecodePlan {
     /// touched). `sums`, if not 0, is the address of 8 bytes a tensor, 0 before, to which checksums of the decoded bits are added.
     ///
     /// # Errors
-    /// A wrong number of outputs, a misaligned address, a frame shorter than its dense part, an error of the driver.
+    /// A wrong number of outputs, an address that is misaligned or not that of enough memory of the device, buffers that overlap, a frame shorter than its dense part, an error of
+    /// the driver.
     ///
     /// # Safety
     /// As [`EncodePlan::encode`].
@@ -463,6 +477,19 @@ impl DecodePlan {
         sums: u64,
     ) -> Result<()> {
         let stream = Stream::of(&self.cuda, &self.functions, stream)?;
+        self.work.check(frame, frame_bytes, outputs, workspace)?;
+        let tensors = self.layout().tensors.iter().zip(outputs).enumerate();
+        let output = |(number, (tensor, &address)): (usize, (&TensorLayout, &u64))| {
+            Buffer::written("output", address, tensor.bytes).number(number)
+        };
+        let mut buffers: Vec<Buffer> = tensors.map(output).collect();
+        buffers.push(Buffer::read("the frame", frame, frame_bytes));
+        buffers.push(Buffer::written("the workspace", workspace, self.workspace_bytes()));
+        buffers.push(Buffer::written("the status", status, 4));
+        if sums != 0 {
+            buffers.push(Buffer::written("the sums", sums, 8 * outputs.len() as u64));
+        }
+        check(&self.cuda, &buffers)?;
         // SAFETY: by contract.
         unsafe { self.work.run(&stream, frame, frame_bytes, outputs, workspace, status, sums) }
     }
@@ -511,6 +538,22 @@ impl DecodeWork {
         TAIL_BYTES
     }
 
+    /// Says whether there are as many outputs as tensors, all addresses are aligned, and the frame is not too short.
+    fn check(&self, frame: u64, frame_bytes: u64, outputs: &[u64], workspace: u64) -> Result<()> {
+        let (expected, got) = (self.layout.tensors.len(), outputs.len());
+        if expected != got {
+            return Err(Error::Count { what: "outputs", expected, got });
+        }
+        check_alignment("the frame", frame, 128)?;
+        check_alignment("the workspace", workspace, 128)?;
+        check_tensors(&self.layout, "output", outputs)?;
+        if frame_bytes < self.layout.dense_bytes {
+            let what = "the frame (its dense part at least)".to_owned();
+            return Err(Error::BufferSize { what, expected: self.layout.dense_bytes, got: frame_bytes });
+        }
+        Ok(())
+    }
+
     /// Does the work: as [`DecodePlan::decode`].
     ///
     /// # Errors
@@ -529,20 +572,7 @@ impl DecodeWork {
         status: u64,
         sums: u64,
     ) -> Result<()> {
-        if outputs.len() != self.layout.tensors.len() {
-            return Err(Error::Count {
-                what: "outputs",
-                expected: self.layout.tensors.len(),
-                got: outputs.len(),
-            });
-        }
-        check_alignment("the frame", frame, 128)?;
-        check_alignment("the workspace", workspace, 128)?;
-        check_tensors(&self.layout, "output", outputs)?;
-        if frame_bytes < self.layout.dense_bytes {
-            let what = "the frame (its dense part at least)".to_owned();
-            return Err(Error::BufferSize { what, expected: self.layout.dense_bytes, got: frame_bytes });
-        }
+        self.check(frame, frame_bytes, outputs, workspace)?;
         let words = (frame_bytes - self.layout.dense_bytes) / 4;
         let places = Workspace::tail_only();
         for (number, &elements) in outputs.iter().enumerate() {

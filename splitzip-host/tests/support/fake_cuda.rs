@@ -105,6 +105,23 @@ calls! {
         dealloc(address as *mut u8, Layout::from_size_align_unchecked(bytes, 256));
         SUCCESS
     }
+    cuPointerGetAttributes(count: u32, attributes: *mut u32, places: *mut *mut c_void, address: u64) {
+        let allocated = ALLOCATED.lock().unwrap();
+        let found = allocated.iter().flatten().find(|&(&start, &bytes)| (start..start + bytes as u64).contains(&address));
+        for index in 0..count as usize {
+            let place = *places.add(index);
+            match (*attributes.add(index), found) {
+                // Of a device.
+                (2, found) => *place.cast::<u32>() = if found.is_some() { 2 } else { 0 },
+                (9, _) => *place.cast::<i32>() = 0,
+                (11, found) => *place.cast::<u64>() = found.map_or(0, |(&start, _)| start),
+                (12, found) => *place.cast::<usize>() = found.map_or(0, |(_, &bytes)| bytes),
+                _ => return INVALID_VALUE,
+            }
+        }
+        SUCCESS
+    }
+    cuMemRetainAllocationHandle(_handle: *mut u64, _address: *mut c_void) { INVALID_VALUE }
     cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) {
         std::ptr::copy_nonoverlapping(from.cast(), to as *mut u8, bytes);
         SUCCESS

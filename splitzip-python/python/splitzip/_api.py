@@ -10,7 +10,7 @@ from . import _splitzip
 from ._codec import codecs, encode_host, make_outputs, need_host, views_of
 from ._dtypes import dtype_name
 from ._frame import Frame, Tensor
-from ._frameworks import check_framework, empty, like_of, stream_handle
+from ._frameworks import check_framework, empty, like_of, stream_handle, view_of
 from ._options import Bases, Checksums, Framework, Scheme, Tensors, codebooks_of, each, named
 from ._splitzip import Codebook
 from .errors import ArgumentError, LimitError, UnsupportedError
@@ -253,7 +253,7 @@ def decompress_batch(
     else:
         outputs = _outputs(spec, out)
     dtypes = [tensor[2] for tensor in spec.tensors]
-    views = [_splitzip.View(output, dtype, None, True) for output, dtype in zip(outputs, dtypes)]
+    views = [view_of(output, dtype, None, True) for output, dtype in zip(outputs, dtypes)]
     _splitzip.decode(opened._view, views, threads)
     return outputs
 
@@ -309,7 +309,7 @@ def decompress_range(
         like = ("splitzip", None) if opened._like is None else opened._like[number]
         like = like if framework in (None, like[0]) else (framework, None)
         out = empty(like, dtype, (stop - start,), None)
-    _splitzip.decode_elements(opened._view, number, start, stop, _splitzip.View(out, dtype, None, True))
+    _splitzip.decode_elements(opened._view, number, start, stop, view_of(out, dtype, None, True))
     return out
 
 
@@ -415,7 +415,7 @@ def calibrate(tensors: Any, *, dtype: Any = None) -> Any:
         views, cuda, handle = views_of([tensor], [dtype], None)
         view = views[0]
         if cuda is not None:
-            view = _splitzip.View(_splitzip.device_read(view, 0, view.nbytes, handle), view.dtype)
+            view = view_of(_splitzip.device_read(view, 0, view.nbytes, handle), view.dtype)
         counts = _splitzip.histogram(view)
         if known not in (None, view.dtype):
             raise ArgumentError(f"a codebook is for one dtype, and the tensors are {known} and {view.dtype}")

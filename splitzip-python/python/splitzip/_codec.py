@@ -10,7 +10,7 @@ from typing import Any
 from . import _splitzip
 from ._dtypes import dtype_name
 from ._frame import Frame
-from ._frameworks import Like, check_framework, cuda_of, device_memory, empty, like_of, stream_handle
+from ._frameworks import Like, check_framework, cuda_of, device_memory, empty, like_of, stream_handle, view_of
 from ._options import Bases, Checksums, Framework, Scheme, Tensors, codebooks_of, each, named
 from .errors import ArgumentError, UnsupportedError
 
@@ -185,7 +185,7 @@ class Codec(Planned):
         """
         listed = self._listed(tensors)
         handle = 0 if self._cuda is None else stream_handle(stream, self._cuda)
-        views = [_splitzip.View(tensor, dtype, handle) for tensor, dtype in zip(listed, self._dtypes)]
+        views = [view_of(tensor, dtype, handle) for tensor, dtype in zip(listed, self._dtypes)]
         for number, (view, shape) in enumerate(zip(views, self._shapes)):
             if view.shape != shape:
                 raise ArgumentError(f"tensor {number} has the shape {view.shape}, and this codec is for {shape}")
@@ -198,7 +198,7 @@ class Codec(Planned):
             return encode_host(self._spec, self._codebooks, views, out, like, packed, self._threads)
         assert self._cuda is not None
         memory = device_memory(self._cuda, self.max_nbytes, handle) if out is None else out
-        view = _splitzip.View(memory, "raw", handle, True)
+        view = view_of(memory, "raw", handle, True)
         self._native.encode(views, view, handle)
         return Frame._made(self._spec, memory, view, None, handle, like)
 
@@ -230,7 +230,7 @@ class Codec(Planned):
         if isinstance(frame, Frame):
             view, like = frame._view, frame._like
         else:
-            view, like = _splitzip.View(frame, "raw", handle), None
+            view, like = view_of(frame, "raw", handle), None
         return self._decode_view(view, like, out, check, framework, handle, self._single)
 
     def _decode_view(
@@ -251,7 +251,7 @@ class Codec(Planned):
             if spec != self._spec and not (spec.packed and spec.tensors == self._spec.tensors):
                 raise ArgumentError("the frame holds other tensors than this codec is for; make a codec for its form, or use decompress")
         outputs = make_outputs(self._spec, like, framework, self._cuda, handle) if out is None else self._listed(out, single)
-        views = [_splitzip.View(output, dtype, handle, True) for output, dtype in zip(outputs, self._dtypes)]
+        views = [view_of(output, dtype, handle, True) for output, dtype in zip(outputs, self._dtypes)]
         if self._native is None:
             _splitzip.decode(frame, views, self._threads)
         else:
@@ -286,7 +286,7 @@ def encode_host(
     packed: bool,
     threads: int | None,
 ) -> Frame:
-    sink = None if out is None else _splitzip.View(out, "raw", None, True)
+    sink = None if out is None else view_of(out, "raw", None, True)
     made, nbytes = _splitzip.encode(spec, codebooks, views, sink, packed, threads)
     return host_frame(spec, made, nbytes, out, sink, like, packed)
 
@@ -301,7 +301,7 @@ def host_frame(
     packed: bool,
 ) -> Frame:
     memory = out if made is None else made
-    view = sink if sink is not None else _splitzip.View(memory, "raw")
+    view = sink if sink is not None else view_of(memory, "raw")
     if packed:
         spec, nbytes = _splitzip.Spec.parse(view)
     return Frame._made(spec, memory, view, nbytes, like=like)
@@ -368,7 +368,7 @@ def looked_at(
     """The same, for dtypes as views take them; ``what`` is named where they are on several devices."""
     cuda = next((number for number in map(cuda_of, tensors) if number is not None), None)
     handle = 0 if cuda is None else stream_handle(stream, cuda)
-    views = [_splitzip.View(tensor, dtype, handle, write) for tensor, dtype in zip(tensors, dtypes)]
+    views = [view_of(tensor, dtype, handle, write) for tensor, dtype in zip(tensors, dtypes)]
     places = {view.cuda for view in views if view.nbytes != 0}
     if len(places) > 1:
         found = ", ".join(sorted("cpu" if place is None else f"cuda:{place}" for place in places))

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import _splitzip
 from ._dtypes import FRAMEWORK_NAMES, SIZES
-from ._frameworks import Like, cuda_of, host_memory, numpy_dtype, stream_handle
+from ._frameworks import Like, cuda_of, host_memory, numpy_dtype, stream_handle, view_of
 from .errors import ArgumentError, UnsupportedError
 
 
@@ -47,7 +47,7 @@ class Frame:
     def __init__(self, data: Any, *, stream: Any = None) -> None:
         cuda = cuda_of(data)
         handle = 0 if cuda is None else stream_handle(stream, cuda)
-        view = _splitzip.View(data, "raw", handle)
+        view = view_of(data, "raw", handle)
         nbytes: int | None = None
         if view.cuda is None:
             spec, nbytes = _splitzip.Spec.parse(view)
@@ -152,7 +152,7 @@ class Frame:
         if self._cuda is None:
             return self
         memory = _splitzip.device_read(self._view, 0, self.nbytes, self._stream)
-        view = _splitzip.View(memory, "raw")
+        view = view_of(memory, "raw")
         spec, nbytes = _splitzip.Spec.parse(view)
         return Frame._made(spec, memory, view, nbytes, like=self._like)
 
@@ -208,7 +208,7 @@ class Tensor:
         expected = math.prod(shape) * SIZES[dtype]
         if memory.nbytes != expected:
             raise ArgumentError(f"{memory.nbytes} bytes are no {dtype} tensor of shape {tuple(shape)}, which has {expected}")
-        self._view = _splitzip.View(data, "raw")
+        self._view = view_of(data, "raw")
         #: The bytes of the elements, in the order of their indices.
         self.data = memory
         #: The dtype, as frames name it.

@@ -34,6 +34,16 @@ def check_framework(framework: str | None) -> None:
         raise ArgumentError(f"there is no framework {framework!r}; it must be one of {', '.join(FRAMEWORKS)}")
 
 
+def view_of(tensor: Any, dtype: str | None = None, handle: int | None = None, write: bool = False) -> _splitzip.View:
+    """Where the elements of a tensor lie. PyTorch exports tensors of the current device only, so that of the tensor is made current meanwhile."""
+    torch = sys.modules.get("torch")
+    guard: AbstractContextManager[Any] = nullcontext()
+    if torch is not None and isinstance(tensor, torch.Tensor) and tensor.is_cuda and tensor.get_device() != torch.cuda.current_device():
+        guard = torch.cuda.device(tensor.get_device())
+    with guard:
+        return _splitzip.View(tensor, dtype, handle, write)
+
+
 def allocating_on(handle: int | None, cuda: int) -> AbstractContextManager[Any]:
     """PyTorch gives memory again that work on one stream has freed, so it must know on which stream the memory will be used."""
     torch = sys.modules["torch"]

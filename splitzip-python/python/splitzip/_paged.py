@@ -9,7 +9,7 @@ from typing import Any, Literal
 from . import _splitzip
 from ._codec import Planned, host_frame, looked_at
 from ._frame import Frame
-from ._frameworks import device_memory, stream_handle
+from ._frameworks import device_memory, stream_handle, view_of
 from ._options import Bases, Checksums, Scheme, codebooks_of
 from ._splitzip import Paged
 from .errors import ArgumentError, UnsupportedError
@@ -204,7 +204,7 @@ class PagedCodec(Planned):
         """
         self._check_direction(self._decodes, "encoding")
         handle = 0 if self._cuda is None else stream_handle(stream, self._cuda)
-        view = frame._view if isinstance(frame, Frame) else _splitzip.View(frame, "raw", handle)
+        view = frame._view if isinstance(frame, Frame) else view_of(frame, "raw", handle)
         _check_place(view.cuda, self._cuda)
         if self._native is None:
             _splitzip.decode_paged(view, None, self._paged, self._pools, self._threads)
@@ -246,14 +246,14 @@ def _encode_host(
     packed: bool,
     threads: int | None,
 ) -> Frame:
-    sink = None if out is None else _splitzip.View(out, "raw", None, True)
+    sink = None if out is None else view_of(out, "raw", None, True)
     made, nbytes = _splitzip.encode_paged(spec, codebooks, paged, pools, sink, packed, threads)
     return host_frame(spec, made, nbytes, out, sink, None, packed)
 
 
 def _encode_device(native: _splitzip.DevicePagedCodec, spec: _splitzip.Spec, cuda: int, out: Any, handle: int) -> Frame:
     memory = device_memory(cuda, spec.max_frame_bytes, handle) if out is None else out
-    view = _splitzip.View(memory, "raw", handle, True)
+    view = view_of(memory, "raw", handle, True)
     native.encode(view, handle)
     return Frame._made(spec, memory, view, None, handle)
 

@@ -1,6 +1,7 @@
 //! Decoding into pages.
 
 use super::super::plan::{Functions, Queue, Stream, check_alignment};
+use super::super::pointers::{Buffer, check};
 use super::super::{Cuda, DeviceBytes, StreamHandle};
 use super::{DevicePool, Launches, Over, Room, check_pools, is_one_member, no_member, pool_of};
 use crate::batch::{
@@ -32,6 +33,7 @@ impl DecodePagedPlan {
         pools: &[DevicePool],
     ) -> Result<DecodePagedPlan> {
         cuda.bind()?;
+        check(cuda, &DevicePool::buffers(pools))?;
         let work = DecodePagedWork::new("cuda", spec, tokens, to, pools)?;
         let functions = Functions::load(cuda, &work.entries)?;
         let memory = cuda.upload_at(work.memory_bytes(), |address| work.memory(address))?;
@@ -73,6 +75,12 @@ impl DecodePagedPlan {
         status: u64,
     ) -> Result<()> {
         let stream = Stream::of(&self.cuda, &self.functions, stream)?;
+        let buffers = [
+            Buffer::read("the frame", frame, frame_bytes),
+            Buffer::written("the workspace", workspace, self.workspace_bytes()),
+            Buffer::written("the status", status, 4),
+        ];
+        check(&self.cuda, &buffers)?;
         // SAFETY: by contract; the plan owns its memory.
         unsafe { self.work.run(&stream, self.memory.address(), frame, frame_bytes, workspace, status) }
     }

@@ -1,6 +1,7 @@
 //! Encoding from pages.
 
 use super::super::plan::{EncodeWork, Functions, Queue, Stream, check_alignment};
+use super::super::pointers::{Buffer, check};
 use super::super::{Cuda, DeviceBytes, StreamHandle};
 use super::{DevicePool, Launches, Over, Room, check_pools, is_one_member, no_member, pool_of};
 use crate::batch::{
@@ -31,6 +32,7 @@ impl EncodePagedPlan {
         pools: &[DevicePool],
     ) -> Result<EncodePagedPlan> {
         cuda.bind()?;
+        check(cuda, &DevicePool::buffers(pools))?;
         let work = EncodePagedWork::new("cuda", spec, codebooks, from, pools, cuda.info().multiprocessors)?;
         let functions = Functions::load(cuda, &work.entries)?;
         let memory = cuda.upload_at(work.memory_bytes(), |address| work.memory(address))?;
@@ -66,6 +68,7 @@ impl EncodePagedPlan {
     /// As [`EncodePagedPlan::encode`].
     pub unsafe fn prepare(&self, stream: StreamHandle, workspace: u64) -> Result<()> {
         let stream = Stream::of(&self.cuda, &self.functions, stream)?;
+        check(&self.cuda, &[Buffer::written("the workspace", workspace, self.workspace_bytes())])?;
         // SAFETY: by contract; the plan owns its memory.
         unsafe { self.work.prepare(&stream, self.memory.address(), workspace) }
     }
@@ -83,6 +86,11 @@ impl EncodePagedPlan {
     /// work has run; the plan lives until then; the stream belongs to the plan's context.
     pub unsafe fn encode(&self, stream: StreamHandle, frame: u64, workspace: u64) -> Result<()> {
         let stream = Stream::of(&self.cuda, &self.functions, stream)?;
+        let buffers = [
+            Buffer::written("the frame", frame, self.max_frame_bytes()),
+            Buffer::written("the workspace", workspace, self.workspace_bytes()),
+        ];
+        check(&self.cuda, &buffers)?;
         // SAFETY: by contract; the plan owns its memory.
         unsafe { self.work.run(&stream, self.memory.address(), frame, workspace) }
     }
