@@ -163,14 +163,17 @@ fn what_the_help_says() {
         "completions",
         "man",
     ];
-    for line in std::iter::once("help".to_owned()).chain(commands.map(|name| format!("help {name}"))) {
+    let nested = std::iter::once("help bench transfer".to_owned());
+    for line in
+        std::iter::once("help".to_owned()).chain(commands.map(|name| format!("help {name}"))).chain(nested)
+    {
         say(&place, &mut out, &line);
         let said = |arguments: &[&str]| {
             let output = command().args(arguments).output().expect("the program starts");
             untimed(&common::Run::from(output).succeeds().stdout)
         };
         let name = line.strip_prefix("help ");
-        let long: Vec<&str> = name.into_iter().chain(["--help"]).collect();
+        let long: Vec<&str> = name.into_iter().flat_map(str::split_whitespace).chain(["--help"]).collect();
         assert!(
             out.ends_with(&format!("$ splitzip {line}\n{}\n", said(&long))),
             "{line} says something else"
