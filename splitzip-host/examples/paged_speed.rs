@@ -9,6 +9,7 @@
 //! comparison: the frame with that of the CPU, and the frame that the CPU makes of the pages that were decoded.
 
 use splitzip_host::cuda::{Cuda, DeviceBytes, DevicePool};
+use splitzip_host::measure::transfer::shuffled;
 use splitzip_host::measure::{Effort, Timer, share_of_copy};
 use splitzip_host::paged::{KvLayout, KvShape, PageIds, PageOrder, PageTable, Paged, VllmOrder};
 use splitzip_host::{
@@ -350,18 +351,6 @@ impl Bench {
         }
         out
     }
-}
-
-/// `used` of `pages` pages in some order.
-fn shuffled(pages: u64, used: u64, seed: u64) -> Vec<i32> {
-    let mut all: Vec<i32> = (0..pages as i32).collect();
-    let mut state = seed;
-    for i in (1..all.len()).rev() {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        all.swap(i, (state >> 33) as usize % (i + 1));
-    }
-    all.truncate(used as usize);
-    all
 }
 
 /// Elements whose exponents fall off by halves below 127.

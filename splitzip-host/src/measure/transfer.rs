@@ -385,8 +385,8 @@ fn timed(effort: &Effort, call: &mut dyn FnMut() -> Result<()>) -> Result<Times>
     Times::of_runs(effort.runs_of(seconds), &mut once)
 }
 
-/// `used` of `pages` pages in some order.
-fn shuffled(pages: u64, used: u64, seed: u64) -> Vec<i32> {
+/// `used` of `pages` pages in some order, the same for the same seed.
+pub fn shuffled(pages: u64, used: u64, seed: u64) -> Vec<i32> {
     let mut all: Vec<i32> = (0..pages as i32).collect();
     let mut state = seed;
     for i in (1..all.len()).rev() {
