@@ -297,6 +297,25 @@ fn layouts_whose_elements_would_share_bytes() {
     }
 }
 
+/// Numbers of a hostile description, or of a slip, do not fill the memory.
+#[test]
+fn layouts_that_are_too_large() {
+    for layers in [4097, 1 << 40, u64::MAX] {
+        let refused = [KvLayout::vllm, KvLayout::sglang, KvLayout::lmcache]
+            .map(|layout| layout(&KvShape { layers, ..SHAPE }).unwrap_err());
+        let rows = RowShape { layers, pages: 6, page_tokens: 4 };
+        for error in refused.into_iter().chain([KvLayout::mla(&rows, Dtype::Bf16, 64, 16).unwrap_err()]) {
+            assert!(error.to_string().contains("more than the 4096"), "{error}");
+        }
+    }
+    assert_eq!(KvLayout::sglang(&KvShape { layers: 4096, ..SHAPE }).unwrap().tensors().len(), 8192);
+    for pool in [1 << 16, 1 << 40, usize::MAX] {
+        let tensor = PoolTensor::contiguous(Form::new("t", Dtype::Bf16, 2, 16), pool, 8).unwrap();
+        let error = KvLayout::new(vec![tensor]).unwrap_err();
+        assert!(error.to_string().contains("at most 65536"), "{error}");
+    }
+}
+
 #[test]
 fn rows_whose_fields_do_not_fit() {
     let field = |name, offset, elements| RowField::new(name, offset, elements, Dtype::Bf16);

@@ -4,7 +4,9 @@
 //! gather into slices that are copied (the pipeline of the codec itself, with tensors stored): the faster one is what a codec has to be compared with.
 
 use super::{Effort, Times, check_tiles};
-use crate::cuda::offload::{DeviceKv, OffloadOptions, OffloadPolicy, Offloader, PinnedBlock, PinnedPool};
+use crate::cuda::offload::{
+    DeviceKv, OffloadOptions, OffloadPolicy, Offloaded, Offloader, PinnedBlock, PinnedPool,
+};
 use crate::cuda::{Cuda, DeviceBytes, DevicePool, StreamHandle, driver_error};
 use crate::paged::{KvLayout, KvShape, PageIds, PageTable, Paged};
 use crate::policy::Policy;
@@ -183,7 +185,7 @@ impl TransferSubject {
         unsafe { offloader.measure_policy(Policy::default(), &spec, &[], &addresses, stream) }
     }
 
-    /// Moves the request through a codec, out and back; what comes back is compared. A policy may leave it as it is.
+    /// Moves the request through a codec, out and back; what comes back is compared.
     ///
     /// # Errors
     /// What the offloader says; [`Error::Differs`].
@@ -192,11 +194,9 @@ impl TransferSubject {
         scheme: Scheme,
         keys: Bases,
         options: OffloadOptions,
-        policy: Option<OffloadPolicy>,
         effort: &Effort,
     ) -> Result<MeasuredTransfer> {
         let offloader = Offloader::new(&self.cuda, &self.pool, options)?;
-        offloader.set_policy(policy);
         let spec = self.spec(scheme, keys)?;
         let codebooks = match scheme.has_codebook() {
             true => vec![CodebookChoice::Given(self.codebook); spec.tensors.len()],
@@ -238,6 +238,63 @@ impl TransferSubject {
         };
         tracing::debug!(counters = ?offloader.counters(), "transfers");
         Ok(measured)
+    }
+
+    /// The request, which lies in one piece, as it is and as a policy decides, in turns: what else the machine does meets both alike. What comes back is compared.
+    ///
+    /// # Errors
+    /// As [`TransferSubject::codec`].
+    pub fn beside_raw(
+        &self,
+        scheme: Scheme,
+        options: OffloadOptions,
+        policy: OffloadPolicy,
+        effort: &Effort,
+    ) -> Result<[MeasuredTransfer; 2]> {
+        let offloader = Offloader::new(&self.cuda, &self.pool, options)?;
+        offloader.set_policy(Some(policy));
+        let specs = [self.spec(Scheme::Stored, Bases::Chunk)?, self.spec(scheme, Bases::Chunk)?];
+        let [from, to] = [self.addresses(&self.source)?, self.addresses(&self.target)?];
+        let stream = StreamHandle::from(&*self.stream);
+        let out = |spec: &FrameSpec| {
+            // SAFETY: the subject keeps the memory; every call is waited for.
+            unsafe { offloader.offload(spec, &[], DeviceKv::Tensors(&from), stream) }?.wait()
+        };
+        let back = |kept: &Arc<Offloaded>| {
+            // SAFETY: as above.
+            unsafe { offloader.reload(kept, None, DeviceKv::Tensors(&to), stream) }?.wait()
+        };
+        let kept = [Arc::new(out(&specs[0])?), Arc::new(out(&specs[1])?)];
+        for kept in &kept {
+            self.spoil()?;
+            back(kept)?;
+            self.compare(&specs[0])?;
+        }
+        let mut seconds = [const { [Vec::new(), Vec::new()] }; 2];
+        for _ in 0..effort.runs.max(1) {
+            for ((spec, kept), [outs, backs]) in specs.iter().zip(&kept).zip(&mut seconds) {
+                let start = Instant::now();
+                let offloaded = out(spec)?;
+                outs.push(start.elapsed().as_secs_f64());
+                drop(offloaded);
+                let start = Instant::now();
+                back(kept)?;
+                backs.push(start.elapsed().as_secs_f64());
+            }
+        }
+        let times = |seconds: &[f64]| {
+            let mut seconds = seconds.iter().copied();
+            Times::of_runs(seconds.len() as u32, &mut || Ok(seconds.next().unwrap_or(f64::NAN)))
+        };
+        let measured = |number: usize| {
+            Ok::<_, Error>(MeasuredTransfer {
+                raw_bytes: self.raw_bytes(),
+                coded_bytes: kept[number].coded_bytes(),
+                out: times(&seconds[number][0])?,
+                back: times(&seconds[number][1])?,
+            })
+        };
+        Ok([measured(0)?, measured(1)?])
     }
 
     /// One copy of a request in one piece, tensor by tensor.

@@ -135,6 +135,19 @@ pub struct KvLayout {
     tensors: Vec<PoolTensor>,
 }
 
+/// The most layers of a layout with a name: a number that comes from elsewhere must not fill the memory.
+const MOST_LAYERS: u64 = 1 << 12;
+/// The most pools of any layout, likewise.
+const MOST_POOLS: usize = 1 << 16;
+
+fn check_layers(layers: u64) -> Result<(), PagedError> {
+    if layers <= MOST_LAYERS {
+        return Ok(());
+    }
+    let reason = format!("{layers} layers are more than the {MOST_LAYERS} that a layout may have");
+    Err(PagedError::Layout { what: "the layout".to_owned(), reason })
+}
+
 impl KvLayout {
     /// Any tensors in any pools: what no name below says. Fails unless every head of every token has bytes of its own.
     ///
@@ -151,6 +164,12 @@ impl KvLayout {
             }
             let lattice = tensor.check()?;
             let pool = tensor.place.pool;
+            if pool >= MOST_POOLS {
+                let reason = format!(
+                    "pool {pool} is none: pools are numbered from 0, and there are at most {MOST_POOLS}"
+                );
+                return Err(PagedError::Layout { what: format!("tensor {name:?}"), reason });
+            }
             for (other, of_other) in lattices.iter().filter(|(other, _)| other.place.pool == pool) {
                 if let Some(reason) = of_other.overlap(&lattice) {
                     let (first, second) = (other.form.name.clone(), name.clone());
@@ -169,6 +188,7 @@ impl KvLayout {
         content: bool,
         pool: impl Fn(u64, u64) -> u64,
     ) -> Result<KvLayout, PagedError> {
+        check_layers(shape.layers)?;
         let what = || "the size of a head".to_owned();
         let head = times(what, shape.head_dim, shape.dtype.bytes() as u64)?;
         let strides = Strides::new(shape, axes, if content { times(what, head, 2)? } else { head })?;
@@ -298,6 +318,7 @@ impl KvLayout {
         pool: impl Fn(u64) -> u64,
     ) -> Result<KvLayout, PagedError> {
         let RowShape { layers, pages, page_tokens } = *shape;
+        check_layers(layers)?;
         let shape = KvShape { layers, pages, page_tokens, heads: 1, head_dim: 0, dtype: Dtype::Bytes };
         let strides = Strides::new(&shape, axes, row_bytes)?;
         let mut tensors = Vec::new();

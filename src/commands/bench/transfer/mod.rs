@@ -157,8 +157,7 @@ fn offload(
         let plain = if place == KvPlace::OnePiece { "copies" } else { "a copy a page" };
         push(plain.to_owned(), None, subject.plain(effort).map_err(failed)?).map_err(failed)?;
         if place == KvPlace::Pages {
-            let gathered =
-                subject.codec(Scheme::Stored, Bases::Chunk, options, None, effort).map_err(failed)?;
+            let gathered = subject.codec(Scheme::Stored, Bases::Chunk, options, effort).map_err(failed)?;
             push("gathered, copied".to_owned(), None, gathered).map_err(failed)?;
         }
         for &way in ways {
@@ -167,8 +166,7 @@ fn offload(
                     WayName::Staged => (Way::Staged, "staged"),
                     WayName::Direct => (Way::Direct, "direct"),
                 };
-                let measured =
-                    subject.codec(scheme, keys, options.with_way(way), None, effort).map_err(failed)?;
+                let measured = subject.codec(scheme, keys, options.with_way(way), effort).map_err(failed)?;
                 push(name.to_owned(), Some((scheme, keys)), measured).map_err(failed)?;
             }
         }
@@ -192,11 +190,9 @@ fn short(
     let effort = Effort { runs: effort.runs * SHORT_RUNS, ..*effort };
     for tokens in SHORT_TOKENS {
         let subject = subject(tokens).map_err(failed)?;
-        let codec = |scheme, policy| subject.codec(scheme, Bases::Chunk, options, policy, &effort);
         let plain = subject.plain(&effort).map_err(failed)?;
-        let raw = codec(Scheme::Stored, None).map_err(failed)?;
-        let coded = codec(Scheme::W2x3, None).map_err(failed)?;
-        let decided = codec(Scheme::W2x3, Some(policy)).map_err(failed)?;
+        let coded = subject.codec(Scheme::W2x3, Bases::Chunk, options, &effort).map_err(failed)?;
+        let [raw, decided] = subject.beside_raw(Scheme::W2x3, options, policy, &effort).map_err(failed)?;
         object.short.push(ShortRow::new(&plain, &raw, &coded, &decided));
     }
     object.notes.push(format!(
