@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -187,6 +188,31 @@ def test_damaged_files_are_misses_and_heal(kv: torch.Tensor, tmp_path: pathlib.P
             manager.store(layout, {key(number): groups[number] for number in hits if number not in good}, 2)
         with Manager(folder, {}) as manager:
             assert manager.load(layout, [key(0), key(1)]) == [octets(*groups[0]), octets(*groups[1])]
+
+
+def test_damage_that_cannot_be_removed_is_a_miss(kv: torch.Tensor, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a hit that fails again and again; and it is stored anew."""
+    layout, groups = objects(kv)["bf16"]
+    with Manager(tmp_path, {}) as manager:
+        manager.store(layout, {key(0): groups[0]}, 1)
+    with Manager(tmp_path, {}) as manager:
+        (path,) = files_of(tmp_path)
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 0x20
+        path.write_bytes(data)
+
+        def refused(*_: object, **__: object) -> None:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(pathlib.Path, "unlink", refused)
+            assert manager.load(layout, [key(0)]) is None
+            (adapter,) = integration._adapters
+            assert path.exists() and look_up(adapter, [key(0)]) == []
+        manager.store(layout, {key(0): groups[0]}, 1)
+        wait_for(lambda: path.read_bytes() != data, "it was not stored anew")
+    with Manager(tmp_path, {}) as manager:
+        assert manager.load(layout, [key(0)]) == [octets(*groups[0])]
 
 
 def test_other_layouts_and_keys_are_misses(kv: torch.Tensor, tmp_path: pathlib.Path) -> None:

@@ -36,6 +36,7 @@ from lmcache.v1.memory_management import MemoryObj
 from lmcache.v1.platform import create_event_notifier
 
 from ._folder import FolderStore
+from ._notices import Notices
 from ._objects import TORCH_DTYPES, ObjectCoder, Region
 from ._options import pick
 from .errors import ArgumentError, Error, FrameError
@@ -119,7 +120,7 @@ class SplitZipDeserializer(_Serde, Deserializer):  # type: ignore[misc]
         except FrameError:
             if key is not None:
                 for adapter in list(_adapters):
-                    adapter.delete([key])
+                    adapter.discard(key)
             raise
 
 
@@ -161,6 +162,7 @@ class FolderL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         if not isinstance(workers, int) or workers < 1:
             raise ArgumentError(f"workers must be a number of at least 1, and is {workers!r}")
         self._store = FolderStore(options["folder"], max_bytes=options["max_bytes"], sync=bool(options["sync"]))
+        self._notices = Notices(logger)
         super().__init__(max_capacity_bytes=self._store.max_bytes)
         self._fds = {what: create_event_notifier() for what in ("store", "lookup", "load")}
         self._done: dict[str, dict[int, Any]] = {what: {} for what in self._fds}
@@ -221,14 +223,20 @@ class FolderL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         for key in keys:
             try:
                 size = self._store.delete(key_bytes(key))
-            except OSError as error:
-                logger.warning("an object was not removed: %s", error)
+            except (Error, OSError) as error:
+                self._notices.warn("an object was not removed", error, self._store.describe(key_bytes(key)))
                 continue
             if size is not None:
                 deleted.append(key)
                 sizes.append(size)
         if deleted:
             self._notify_keys_deleted(deleted, sizes)
+
+    def discard(self, key: ObjectKey) -> None:
+        """Removes an object that was found damaged. It is a miss then, also where its file cannot be removed."""
+        size = self._store.discard(key_bytes(key))
+        if size is not None:
+            self._notify_keys_deleted([key], [size])
 
     def set_backend_identity(self, name: str, shared: bool = False) -> None:
         """See :class:`L2AdapterInterface`. Then says what is there from before."""
@@ -310,7 +318,7 @@ class FolderL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             try:
                 size, evicted = self._store.put(key_bytes(key), obj.byte_array)
             except (Error, OSError) as error:
-                logger.warning("an object was not stored: %s", error)
+                self._notices.warn("an object was not stored", error, self._store.describe(key_bytes(key)))
                 whole = False
                 continue
             if evicted:
@@ -329,7 +337,11 @@ class FolderL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             name = key_bytes(key)
             # Pinned first, so that it does not go between the two.
             self._store.pin(name)
-            size, new = self._store.look(name)
+            try:
+                size, new = self._store.look(name)
+            except Error as error:
+                self._notices.warn("an object was not found", error, self._store.describe(name))
+                size, new = None, False
             if size is None:
                 self._store.unpin(name)
                 continue
@@ -351,7 +363,7 @@ class FolderL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             except KeyError:
                 continue
             except (Error, OSError) as error:
-                logger.warning("an object was not loaded: %s", error)
+                self._notices.warn("an object was not loaded", error, self._store.describe(key_bytes(key)))
         accessed = [keys[number] for number in loaded.get_indices_list()]
         if accessed:
             self._notify_keys_accessed(accessed)
