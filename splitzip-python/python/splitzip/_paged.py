@@ -85,6 +85,9 @@ def decompress_paged(
     Only the tensors of ``paged`` are decompressed, and only the chunks that hold some of the tokens. No other byte of the pools is written. After an error the pages
     of the request are undefined.
 
+    Tensors of which all tokens are decompressed are verified by checksums of tensors or of chunks, whichever the frame has. Of a part of the tokens the default, checksums of
+    tensors, says nothing: compress with ``checksums="chunk"`` or ``"both"`` to have parts verified. Without them damage may give a part other bits, and no error.
+
     Parameters
     ----------
     frame
@@ -97,7 +100,8 @@ def decompress_paged(
         Which tokens of the frame go to the tokens of ``paged``: ``(start, stop)``. ``None`` is all of them.
     check
         On a device: wait for the result, and verify the frame; its checksums on the host, from a copy of the frame. Without it the call returns when the work is queued,
-        and nothing says that a frame was damaged: use a :class:`PagedCodec`, which has a ``check`` for later. The host always verifies.
+        and nothing says that a frame was damaged: use a :class:`PagedCodec`, which has a ``check`` for later. The host always verifies, as far as the frame has checksums for
+        what is decompressed.
     stream, threads
         As for :func:`decompress`.
 

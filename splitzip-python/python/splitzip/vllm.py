@@ -155,7 +155,7 @@ class SplitZipTier(SecondaryTierManager):  # type: ignore[misc]
         done: set[OffloadKey] = set()
 
         def run(key: OffloadKey, chunk: int) -> None:
-            succeeded = self._run(self._name(key), chunk, work, failed)
+            succeeded = self._run(key, chunk, work, failed)
             with self._guard:
                 if succeeded:
                     done.add(key)
@@ -183,8 +183,10 @@ class SplitZipTier(SecondaryTierManager):  # type: ignore[misc]
         for key, chunk in zip(keys, chunks):
             self._pool.submit(run, key, chunk)
 
-    def _run(self, name: bytes, chunk: int, work: Callable[[bytes, memoryview], None], failed: str) -> bool:
+    def _run(self, key: OffloadKey, chunk: int, work: Callable[[bytes, memoryview], None], failed: str) -> bool:
+        name = b""
         try:
+            name = self._name(key)
             at = chunk * self.block_size_bytes
             if not 0 <= at < self._memory.nbytes:
                 raise ArgumentError(f"there is no block {chunk} in the primary tier")
