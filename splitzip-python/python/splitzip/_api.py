@@ -11,7 +11,7 @@ from ._codec import codecs, encode_host, make_outputs, need_host, views_of
 from ._dtypes import dtype_name
 from ._frame import Frame, Tensor
 from ._frameworks import check_framework, empty, like_of, stream_handle, view_of
-from ._options import Bases, Checksums, Framework, Scheme, Tensors, codebooks_of, each, named
+from ._options import Bases, Checksums, Framework, Scheme, Tensors, check_threads, codebooks_of, each, named
 from ._splitzip import Codebook
 from .errors import ArgumentError, LimitError, UnsupportedError
 
@@ -237,6 +237,7 @@ def decompress_batch(
     list of tensors
         In the order of the frame; ``frame.names`` are their names.
     """
+    check_threads(threads)
     opened = _open(frame, stream)
     spec, cuda = opened._spec, opened._cuda
     if out is None and max_bytes is not None and spec.raw_bytes > max_bytes:

@@ -113,7 +113,9 @@ class FolderStore:
                 self._spurn(path, error)
                 left.append(f"{path} is left alone: {error}")
         for number, message in enumerate(left):
-            logger.log(logging.WARNING if number < _MOST_NAMED else logging.DEBUG, "%s", message)
+            # Names may be no text at all.
+            text = message.encode(errors="backslashreplace").decode()
+            logger.log(logging.WARNING if number < _MOST_NAMED else logging.DEBUG, "%s", text)
         if len(left) > _MOST_NAMED:
             logger.warning("%d more entries of %s are left alone; the level DEBUG names them", len(left) - _MOST_NAMED, self.folder)
         for _, key, size in sorted(found):

@@ -16,24 +16,28 @@ import json
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
-from lmcache.lmcache_native import Bitmap
-from lmcache.v1.distributed.api import KeyEntry, KeyListPage, MemoryLayoutDesc, ObjectKey
-from lmcache.v1.distributed.internal_api import L2AdapterListener, L2StoreResult
-from lmcache.v1.distributed.l2_adapters.base import AdapterUsage, L2AdapterInterface
-from lmcache.v1.distributed.serde import (
-    AsyncSerdeProcessor,
-    Deserializer,
-    SerdeProcessor,
-    Serializer,
-    get_registered_serde_types,
-    register_serde_factory,
-)
-from lmcache.v1.memory_management import MemoryObj
-from lmcache.v1.platform import create_event_notifier
+try:
+    from lmcache.lmcache_native import Bitmap
+    from lmcache.v1.distributed.api import KeyEntry, KeyListPage, MemoryLayoutDesc, ObjectKey
+    from lmcache.v1.distributed.internal_api import L2AdapterListener, L2StoreResult
+    from lmcache.v1.distributed.l2_adapters.base import AdapterUsage, L2AdapterInterface
+    from lmcache.v1.distributed.serde import (
+        AsyncSerdeProcessor,
+        Deserializer,
+        SerdeProcessor,
+        Serializer,
+        get_registered_serde_types,
+        register_serde_factory,
+    )
+    from lmcache.v1.memory_management import MemoryObj
+    from lmcache.v1.platform import create_event_notifier
+except ImportError as error:
+    raise ImportError(f"splitzip.lmcache needs LMCache 0.5.6 or newer ({error}): pip install 'splitzip[lmcache]'", name=error.name) from error
 
 from ._folder import FolderStore
 from ._notices import Notices
@@ -60,6 +64,15 @@ def key_of(name: bytes) -> ObjectKey:
     """The key with these bytes."""
     model_name, kv_rank, object_group_id, chunk_hash, cache_salt = json.loads(name)
     return ObjectKey(bytes.fromhex(chunk_hash), model_name, kv_rank, object_group_id, cache_salt)
+
+
+def known(items: Iterable[tuple[bytes, int]]) -> list[tuple[ObjectKey, int]]:
+    """Keys and sizes of what is LMCache's: another engine may use the folder as well."""
+    found = []
+    for name, size in items:
+        with suppress(ValueError, TypeError):
+            found.append((key_of(name), size))
+    return found
 
 
 def regions_of(shapes: Sequence[Any], dtypes: Sequence[Any], uint8: str = "bytes") -> list[Region]:
@@ -241,23 +254,22 @@ class FolderL2Adapter(L2AdapterInterface):  # type: ignore[misc]
     def set_backend_identity(self, name: str, shared: bool = False) -> None:
         """See :class:`L2AdapterInterface`. Then says what is there from before."""
         super().set_backend_identity(name, shared)
-        items = self._store.items()
+        items = known(self._store.items())
         if items:
-            self._notify_keys_stored([key_of(name) for name, _ in items], [size for _, size in items])
+            self._notify_keys_stored([key for key, _ in items], [size for _, size in items])
 
     def register_listener(self, listener: L2AdapterListener) -> None:
         """Registers a listener, and tells it what is there from before."""
         super().register_listener(listener)
-        items = self._store.items()
+        items = known(self._store.items())
         if items:
-            listener.on_l2_keys_stored([key_of(name) for name, _ in items], [size for _, size in items])
+            listener.on_l2_keys_stored([key for key, _ in items], [size for _, size in items])
 
     def get_usage(self) -> AdapterUsage:
         """Bytes of the files, also of those from before."""
         by_salt: dict[str, int] = {}
-        for name, size in self._store.items():
-            salt = str(json.loads(name)[-1])
-            by_salt[salt] = by_salt.get(salt, 0) + size
+        for key, size in known(self._store.items()):
+            by_salt[key.cache_salt] = by_salt.get(key.cache_salt, 0) + size
         return AdapterUsage(self._store.nbytes, self._store.max_bytes, by_salt)
 
     def list_l2_keys(self, model_name: str | None = None, page_size: int = 500, cursor: str | None = None) -> KeyListPage:
@@ -266,8 +278,7 @@ class FolderL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             raise ValueError(f"page_size must be positive, and is {page_size}")
         if cursor is not None and not cursor.isdecimal():
             raise ValueError(f"{cursor!r} is no cursor of this adapter")
-        found = [(key_of(name), size) for name, size in sorted(self._store.items())]
-        found = [(key, size) for key, size in found if model_name in (None, key.model_name)]
+        found = [(key, size) for key, size in known(sorted(self._store.items())) if model_name in (None, key.model_name)]
         start = int(cursor or 0)
         entries = tuple(KeyEntry(key.to_encoded_object_key(), size) for key, size in found[start : start + page_size])
         end = start + page_size
@@ -321,8 +332,9 @@ class FolderL2Adapter(L2AdapterInterface):  # type: ignore[misc]
                 self._notices.warn("an object was not stored", error, self._store.describe(key_bytes(key)))
                 whole = False
                 continue
-            if evicted:
-                self._notify_keys_deleted([key_of(name) for name, _ in evicted], [gone for _, gone in evicted])
+            gone = known(evicted)
+            if gone:
+                self._notify_keys_deleted([of for of, _ in gone], [bytes_gone for _, bytes_gone in gone])
             if size:
                 stored.append(key)
                 sizes.append(size)

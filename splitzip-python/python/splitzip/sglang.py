@@ -15,8 +15,11 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, HiCacheStorageConfig, HiCacheStorageExtraInfo
+try:
+    import torch
+    from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, HiCacheStorageConfig, HiCacheStorageExtraInfo
+except ImportError as error:
+    raise ImportError(f"splitzip.sglang needs SGLang 0.5.23 or newer, and PyTorch ({error}): pip install 'splitzip[sglang]'", name=error.name) from error
 
 from ._folder import FolderStore
 from ._notices import Notices
