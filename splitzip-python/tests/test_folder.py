@@ -233,6 +233,14 @@ def test_odd_entries_do_not_stop_a_start(tmp_path: pathlib.Path, monkeypatch: py
     assert b"directory" not in again and [path for path in files(tmp_path) if path.suffix == ".tmp"] == []
 
 
+def test_names_that_are_no_text(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "ab").mkdir()
+    (tmp_path / "ab" / os.fsdecode(b"\xff.object")).write_bytes(b"x")
+    assert len(FolderStore(tmp_path)) == 0 and len(files(tmp_path)) == 1
+    (record,) = caplog.records
+    assert "\\udcff.object has no name" in record.getMessage().encode().decode()
+
+
 def test_many_odd_entries_are_counted(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "ab").mkdir()
     for number in range(50):
@@ -246,20 +254,21 @@ def test_files_of_others_are_left_alone(tmp_path: pathlib.Path) -> None:
     store = FolderStore(tmp_path)
     store.put(b"ours", b"object")
     ours = path_of(tmp_path, b"ours")
-    newer, git, moved = path_of(tmp_path, b"newer"), path_of(tmp_path, b"git"), path_of(tmp_path, b"moved")
-    for path in (newer, git, moved):
+    newer, git, moved, brief = (path_of(tmp_path, key) for key in (b"newer", b"git", b"moved", b"brief"))
+    for path in (newer, git, moved, brief):
         path.parent.mkdir(exist_ok=True)
+    brief.write_bytes(b"SPZSTORE" + (2).to_bytes(4, "little"))
     newer.write_bytes(b"SPZSTORE" + (2).to_bytes(4, "little") + b"another header, longer than that of version 1")
     git.write_bytes(b"blob 100\0" + b"x" * 100)
     shutil.copy(ours, moved)
-    theirs = [newer, git, moved, ours.parent / "mine.object", ours.parent / "mine.tmp", ours.parent / f"{'0' * 64}.object"]
-    for path in theirs[3:]:
+    theirs = [newer, git, moved, brief, ours.parent / "mine.object", ours.parent / "mine.tmp", ours.parent / f"{'0' * 64}.object"]
+    for path in theirs[4:]:
         path.write_bytes(b"mine")
         os.utime(path, (0, 0))
     before = {path: path.read_bytes() for path in theirs}
     again = FolderStore(tmp_path)
     assert [key for key, _ in again.items()] == [b"ours"]
-    for key in (b"newer", b"git", b"moved"):
+    for key in (b"newer", b"git", b"moved", b"brief"):
         assert key not in again
     with pytest.raises(ForeignFileError, match="another version of the store"):
         again.put(b"newer", b"older")

@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 _HEADER = struct.Struct("<8sIIQI")
 _MAGIC = b"SPZSTORE"
 _VERSION = 1
+#: How a file starts.
+_OURS = struct.pack("<8sI", _MAGIC, _VERSION)
 _MOST_KEY = 1 << 16
 _SUFFIX = ".object"
 _TEMPORARY = ".tmp"
@@ -425,7 +427,12 @@ class FolderStore:
     def _head(file: Any, key: bytes | None, path: Path) -> tuple[bytes, int]:
         """The key of a file, and the bytes of its object: compared with ``key``, if that is known, and with the size of the file."""
         header = memoryview(bytearray(_HEADER.size))
-        _fill(file, header, path)
+        try:
+            _fill(file, header, path)
+        except TruncatedError:
+            if not _OURS.startswith(bytes(header[: len(_OURS)]).rstrip(b"\0")):
+                raise ForeignFileError(f"{path} is no file of this store; it is left alone") from None
+            raise
         magic, version, key_bytes, nbytes, check = _HEADER.unpack(header)
         found = memoryview(bytearray(key_bytes if key_bytes <= _MOST_KEY else 0))
         if magic != _MAGIC or version != _VERSION:
@@ -478,10 +485,9 @@ def _check_damaged(file: Any, magic: bytes, version: int, header: memoryview, fo
     """A start that is not ours: damage where it is ours but for magic and version, or was never written; the file of somebody else otherwise."""
     if not any(header):
         raise CorruptError(f"the start of {path} is empty, as after a loss of power: it is damaged")
-    ours = struct.pack("<8sI", _MAGIC, _VERSION)
     with suppress(TruncatedError):
         _fill(file, found, path)
-        if found.nbytes and zlib.crc32(ours + bytes(header[len(ours) : -4]) + bytes(found)).to_bytes(4, "little") == header[-4:]:
+        if found.nbytes and zlib.crc32(_OURS + bytes(header[len(_OURS) : -4]) + bytes(found)).to_bytes(4, "little") == header[-4:]:
             raise CorruptError(f"the start of {path} has another magic or version than its check says: it is damaged")
     if magic == _MAGIC:
         raise _NewerError(f"{path} is of version {version} of the store, and this is version {_VERSION}; it is left alone")

@@ -57,7 +57,7 @@ class Notices:
 
 
 def short(key: object) -> str:
-    """A key for messages, of which nobody reads 100 kB."""
+    """A key for messages, of which nobody reads 100 kB. Keys of engines start alike and differ at the end."""
     if isinstance(key, bytes) and len(key) > _MOST_CHARACTERS:
-        return f"{key[:_MOST_CHARACTERS]!r}.. of {len(key)} bytes"
+        return f"{key[: _MOST_CHARACTERS // 2]!r}..{key[-_MOST_CHARACTERS // 2 :]!r} of {len(key)} bytes"
     return f"{key!r:.{_MOST_CHARACTERS}}"
