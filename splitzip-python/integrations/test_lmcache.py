@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -27,6 +28,7 @@ from lmcache.v1.distributed.l2_adapters.plugin_l2_adapter import PluginL2Adapter
 from lmcache.v1.distributed.serde import SerdeConfig, create_serde_processor
 from lmcache.v1.distributed.storage_manager import StorageManager
 from splitzip import lmcache as integration
+from splitzip._folder import FolderStore
 
 FP8 = torch.float8_e4m3fn
 
@@ -187,6 +189,31 @@ def test_damaged_files_are_misses_and_heal(kv: torch.Tensor, tmp_path: pathlib.P
             manager.store(layout, {key(number): groups[number] for number in hits if number not in good}, 2)
         with Manager(folder, {}) as manager:
             assert manager.load(layout, [key(0), key(1)]) == [octets(*groups[0]), octets(*groups[1])]
+
+
+def test_damage_that_cannot_be_removed_is_a_miss(kv: torch.Tensor, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a hit that fails again and again; and it is stored anew."""
+    layout, groups = objects(kv)["bf16"]
+    with Manager(tmp_path, {}) as manager:
+        manager.store(layout, {key(0): groups[0]}, 1)
+    with Manager(tmp_path, {}) as manager:
+        (path,) = files_of(tmp_path)
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 0x20
+        path.write_bytes(data)
+
+        def refused(*_: object, **__: object) -> None:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(pathlib.Path, "unlink", refused)
+            assert manager.load(layout, [key(0)]) is None
+            (adapter,) = integration._adapters
+            assert path.exists() and look_up(adapter, [key(0)]) == []
+        manager.store(layout, {key(0): groups[0]}, 1)
+        wait_for(lambda: path.read_bytes() != data, "it was not stored anew")
+    with Manager(tmp_path, {}) as manager:
+        assert manager.load(layout, [key(0)]) == [octets(*groups[0])]
 
 
 def test_other_layouts_and_keys_are_misses(kv: torch.Tensor, tmp_path: pathlib.Path) -> None:
@@ -350,6 +377,20 @@ def test_the_adapter_keeps_its_bound(tmp_path: pathlib.Path) -> None:
         adapter.submit_unlock(keys[:1])
         gone = [number for what, number in listener.events if what == "deleted"]
         assert gone == sorted(gone) and 0 not in gone and len(gone) == 20 - len(files_of(tmp_path))
+
+
+def test_a_folder_with_objects_of_another_engine(tmp_path: pathlib.Path) -> None:
+    """They are none of LMCache's keys, and go as all others do when they are in the way."""
+    theirs = FolderStore(tmp_path)
+    for name in (b'{"block_bytes": 64}\0' + bytes(32), b"[1, 2]", b"[1, 2, 3, 4, 5]", b"\xff\xfe", b"5"):
+        theirs.put(name, bytes(100))
+    listener = Listener()
+    with an_adapter(tmp_path, max_bytes=3000) as adapter:
+        adapter.set_backend_identity("plugin")
+        adapter.register_listener(listener)
+        assert listener.events == [] and adapter.get_usage().total_bytes_used > 500 and adapter.list_l2_keys().entries == ()
+        assert store(adapter, [key(0)], [bytes(2700)]).is_successful() and load(adapter, [key(0)], 2700) == {0: bytes(2700)}
+        assert listener.events == [("stored", 0), ("accessed", 0)] and len(adapter.list_l2_keys().entries) == 1
 
 
 def test_an_eviction_policy_of_lmcache_works(kv: torch.Tensor, tmp_path: pathlib.Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pathlib
 from typing import Any
 
@@ -106,6 +107,30 @@ def test_pages_come_back(layout: str, dtype: str, kv: torch.Tensor, tmp_path: pa
     assert backend.batch_get_v1([*keys[:4], "unknown"], indices) == [True] * 4 + [False]
     for number, page in enumerate(before):
         assert torch.equal(words(pool.get_data_page(number * PAGE)), words(page) * (number < 4))
+
+
+def test_damage_that_cannot_be_removed(kv: torch.Tensor, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """A miss, with the error of the checksum in the log; then it is stored anew."""
+    pool = pool_of(kv, "layer_first")
+    backend = make(tmp_path)
+    backend.register_mem_pool_host(pool)
+    page, target = pool.get_data_page(0), pool.get_dummy_flat_data_page()
+    assert backend.set("key", page)
+    (path,) = files_of(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pathlib.Path, "unlink", refused)
+        assert backend.get("key", target) is None
+    (message,) = (record.getMessage() for record in caplog.records if "a page was not loaded" in record.getMessage())
+    assert "checksum" in message and str(path) in message and "Permission denied" in caplog.text
+    assert path.exists() and not backend.exists("key") and backend.get("key", target) is None
+    assert backend.set("key", page) and backend.exists("key") and torch.equal(words(backend.get("key", target)), words(page))
 
 
 @pytest.mark.parametrize("layout", ["layer_first", "page_first", "page_first_direct"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pathlib
 import time
 import types
@@ -173,6 +175,53 @@ def test_failures_are_reported(kv: torch.Tensor, tmp_path: pathlib.Path) -> None
     assert not result.success and result.successful_keys is None
     tier.submit_store(job(8, keys, [0]))
     assert not finished(tier, 8).success
+    tier.shutdown()
+
+
+def test_damage_that_cannot_be_removed(kv: torch.Tensor, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """A miss, with the error of the checksum in the log; then it is stored anew."""
+    primary = fused(kv)
+    tier = make(tmp_path, primary)
+    tier.submit_store(job(1, [key(0)], [0]))
+    assert finished(tier, 1).success
+    (path,) = files_of(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(pathlib.Path, "unlink", refused)
+    tier.submit_load(job(2, [key(0)], [5], load=True))
+    assert not finished(tier, 2).success
+    (message,) = (record.getMessage() for record in caplog.records if "a block was not loaded" in record.getMessage())
+    assert "checksum" in message and str(path) in message and "key b'" in message and len(message) < 1000
+    assert "Permission denied" in caplog.text
+    assert path.exists() and tier.lookup(key(0), REQUEST) is LookupResult.MISS
+    tier.submit_store(job(3, [key(0)], [0]))
+    assert finished(tier, 3).success and tier.lookup(key(0), REQUEST) is LookupResult.HIT
+    tier.submit_load(job(4, [key(0)], [5], load=True))
+    assert finished(tier, 4).success and np.array_equal(primary[5], primary[0])
+    tier.shutdown()
+
+
+def test_a_full_disk_is_said_once(kv: torch.Tensor, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    primary = fused(kv)
+    tier = make(tmp_path, primary)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    tier.submit_store(job(1, [key(number) for number in range(10)], list(range(10))))
+    result = finished(tier, 1)
+    monkeypatch.undo()
+    assert not result.success and result.successful_keys is None
+    (message,) = (record.getMessage() for record in caplog.records if "No space left" in record.getMessage())
+    assert message.startswith("a block was not stored: key b'") and f"file {tmp_path}" in message
+    tier.submit_store(job(2, [key(0)], [0]))
+    assert finished(tier, 2).success
     tier.shutdown()
 
 

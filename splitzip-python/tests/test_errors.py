@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import splitzip
@@ -36,6 +41,8 @@ def test_every_error_is_one_of_the_package() -> None:
         (np.zeros(4, np.float16), {"checksums": "all"}, splitzip.ArgumentError, "one of none, tensor, chunk, both"),
         (np.zeros(4, np.float16), {"bases": "channel"}, splitzip.ArgumentError, "a multiple of 8"),
         (np.zeros(4, np.float16), {"threads": 0}, splitzip.ArgumentError, "0 threads do nothing"),
+        (np.zeros(4, np.float16), {"threads": -1}, splitzip.ArgumentError, "-1 threads do nothing"),
+        (np.zeros(4, np.float16), {"threads": "2"}, splitzip.ArgumentError, "threads must be a number of at least 1"),
         (np.zeros(4, np.float16), {"stream": 0}, splitzip.ArgumentError, "leave stream out"),
         (np.zeros(4, np.float16), {"codebook": "x"}, splitzip.ArgumentError, "str is no codebook"),
         (np.zeros(4, np.float16), {"out": b"0" * 4096}, splitzip.ArgumentError, "writable"),
@@ -156,3 +163,41 @@ def test_limits() -> None:
     out = np.empty_like(zeros)
     splitzip.decompress(frame, out=out, max_bytes=0)
     assert (out == zeros).all()
+
+
+@pytest.mark.parametrize("threads", [-1, 0, True, "2", 1.5])
+def test_threads_that_are_none(threads: object) -> None:
+    frame = splitzip.compress(np.zeros(64, np.float16))
+    layout = splitzip.KvLayout.sglang(layers=1, pages=4, page_tokens=1, heads=1, head_dim=64, dtype="bf16")
+    paged, pools = layout.bind([1, 3], 2), [np.zeros(size, np.uint8) for size in layout.pool_bytes]
+    pages = splitzip.compress_paged(paged, pools)
+    calls: list[Callable[[Any], Any]] = [
+        lambda value: splitzip.compress(np.zeros(64, np.float16), threads=value),
+        lambda value: splitzip.decompress(frame, threads=value),
+        lambda value: splitzip.Codec(("bf16", (64,)), threads=value),
+        lambda value: splitzip.compress_paged(paged, pools, threads=value),
+        lambda value: splitzip.decompress_paged(pages, paged, pools, threads=value),
+        lambda value: splitzip.PagedCodec(paged, pools, threads=value),
+    ]
+    for call in calls:
+        with pytest.raises(splitzip.ArgumentError, match="threads"):
+            call(threads)
+        call(np.int64(2))
+
+
+@pytest.mark.parametrize("tokens", [-1, 5, [0, 2], (0,), (0, 1, 2), (-1, 2), (0, -2), (0, "2"), (0, 1.5), (False, True), "02"])
+def test_tokens_that_are_none(tokens: object) -> None:
+    layout = splitzip.KvLayout.sglang(layers=1, pages=4, page_tokens=1, heads=1, head_dim=64, dtype="bf16")
+    paged, pools = layout.bind([1, 3], 2), [np.zeros(size, np.uint8) for size in layout.pool_bytes]
+    frame = splitzip.compress_paged(paged, pools)
+    with pytest.raises(splitzip.ArgumentError, match=r"tokens must be a tuple \(start, stop\)"):
+        splitzip.decompress_paged(frame, paged, pools, tokens=tokens)  # type: ignore[arg-type]
+    splitzip.decompress_paged(frame, paged, pools, tokens=(np.int64(0), 2))
+
+
+@pytest.mark.parametrize("engine", ["lmcache", "vllm", "sglang"])
+def test_without_its_engine_an_integration_says_what_installs_it(engine: str) -> None:
+    """In an interpreter of its own, which has no such package, whatever is installed."""
+    code = f"import sys; sys.modules[{engine!r}] = None; import splitzip.{engine}"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1 and f"ImportError: splitzip.{engine} needs" in ran.stderr and f"pip install 'splitzip[{engine}]'" in ran.stderr, ran.stderr

@@ -57,6 +57,34 @@ def elements() -> dict[str, np.ndarray]:
     return {name: normal("bf16", TOKENS, HEADS, DIM, seed=seed) for seed, name in enumerate(names)}
 
 
+def test_parts_are_verified_by_checksums_of_chunks() -> None:
+    """Whole tensors by those of tensors as well."""
+    layout, tensors = layouts()["sglang"], elements()
+    ids = ids_of(layout)
+    pools = [np.full(size, 0xAA, np.uint8) for size in layout.pool_bytes]
+    place(layout, pools, ids, octets(tensors))
+    for checksums, refused in (("tensor", False), ("chunk", True), ("both", True), ("none", False)):
+        frame = bytes(splitzip.compress_paged(layout.bind(ids, TOKENS), pools, scheme="stored", checksums=checksums))
+        at = frame.index(words_of(tensors["layers.0.k"]).tobytes()[:64]) + 5
+        damaged = bytearray(frame)
+        damaged[at] ^= 1
+        whole = [np.zeros(size, np.uint8) for size in layout.pool_bytes]
+        if checksums == "none":
+            splitzip.decompress_paged(damaged, layout.bind(ids, TOKENS), whole)
+        else:
+            with pytest.raises(splitzip.ChecksumError):
+                splitzip.decompress_paged(damaged, layout.bind(ids, TOKENS), whole)
+        part = layout.bind(ids[:5], 5)
+        if refused:
+            with pytest.raises(splitzip.ChecksumError):
+                splitzip.decompress_paged(damaged, part, whole, tokens=(0, 5))
+            with pytest.raises(splitzip.ChecksumError):
+                splitzip.decompress_range(damaged, "layers.0.k", 0, 100)
+        else:
+            splitzip.decompress_paged(damaged, part, whole, tokens=(0, 5))
+            assert len(splitzip.decompress_range(damaged, "layers.0.k", 0, 100).data) > 0
+
+
 def octets(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: words_of(tensor).view(np.uint8) for name, tensor in tensors.items()}
 

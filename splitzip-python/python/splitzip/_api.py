@@ -11,7 +11,7 @@ from ._codec import codecs, encode_host, make_outputs, need_host, views_of
 from ._dtypes import dtype_name
 from ._frame import Frame, Tensor
 from ._frameworks import check_framework, empty, like_of, stream_handle, view_of
-from ._options import Bases, Checksums, Framework, Scheme, Tensors, codebooks_of, each, named
+from ._options import Bases, Checksums, Framework, Scheme, Tensors, check_threads, codebooks_of, each, named
 from ._splitzip import Codebook
 from .errors import ArgumentError, LimitError, UnsupportedError
 
@@ -47,7 +47,7 @@ def compress(
     codebook
         For ``w4``: one that :func:`calibrate` has made. ``None`` takes one from a sample of the tensor.
     checksums
-        Of the raw bits of the ``"tensor"``, of every ``"chunk"``, ``"both"`` or ``"none"``.
+        Of the raw bits of the ``"tensor"``, of every ``"chunk"``, ``"both"`` or ``"none"``. Parts of a tensor are verified by those of chunks only.
     name
         A name for the tensor in the frame.
     packed
@@ -184,7 +184,7 @@ def decompress(
         :class:`Tensor` (of PyTorch on a device).
     check
         On a device: wait for the result, and verify the frame and its checksums of tensors. Without it the call returns when the work is queued, and nothing says
-        that a frame was damaged: use a :class:`Codec`, which has a ``check`` for later. The host always verifies.
+        that a frame was damaged: use a :class:`Codec`, which has a ``check`` for later. The host always verifies the checksums that the frame has.
     stream
         As for :func:`compress`.
     threads
@@ -237,6 +237,7 @@ def decompress_batch(
     list of tensors
         In the order of the frame; ``frame.names`` are their names.
     """
+    check_threads(threads)
     opened = _open(frame, stream)
     spec, cuda = opened._spec, opened._cuda
     if out is None and max_bytes is not None and spec.raw_bytes > max_bytes:
@@ -280,6 +281,9 @@ def decompress_range(
     framework: Framework | None = None,
 ) -> Any:
     """Decompresses the elements ``start`` to ``stop`` of one tensor, and nothing else: only the chunks of 1024 elements that hold some of them.
+
+    All elements of a tensor are verified by the checksums that the frame has. Of a part the default, checksums of tensors, says nothing: compress with ``checksums="chunk"`` or
+    ``"both"`` to have parts verified. Without them damage may give a part other bits, and no error.
 
     Parameters
     ----------

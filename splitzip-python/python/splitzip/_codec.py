@@ -11,7 +11,7 @@ from . import _splitzip
 from ._dtypes import dtype_name
 from ._frame import Frame
 from ._frameworks import Like, check_framework, cuda_of, device_memory, empty, like_of, stream_handle, view_of
-from ._options import Bases, Checksums, Framework, Scheme, Tensors, codebooks_of, each, named
+from ._options import Bases, Checksums, Framework, Scheme, Tensors, check_threads, codebooks_of, each, named
 from .errors import ArgumentError, UnsupportedError
 
 # Dtype and shape of a tensor.
@@ -143,6 +143,7 @@ class Codec(Planned):
         single: bool,
         encodes: bool = True,
     ) -> None:
+        check_threads(threads)
         self._spec = spec
         self._codebooks = codebooks
         self._cuda = cuda
@@ -286,6 +287,7 @@ def encode_host(
     packed: bool,
     threads: int | None,
 ) -> Frame:
+    check_threads(threads)
     sink = None if out is None else view_of(out, "raw", None, True)
     made, nbytes = _splitzip.encode(spec, codebooks, views, sink, packed, threads)
     return host_frame(spec, made, nbytes, out, sink, like, packed)

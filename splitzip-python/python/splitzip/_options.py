@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -53,6 +54,25 @@ def codebooks_of(value: Any, names: Sequence[str]) -> list[Codebook | None]:
         if book is not None and not isinstance(book, Codebook):
             raise ArgumentError(f"{type(book).__name__} is no codebook; use what calibrate returns, or None for one of a sample")
     return books
+
+
+def check_threads(threads: Any) -> None:
+    """Refuses what is no number of threads."""
+    if threads is None:
+        return
+    if isinstance(threads, bool) or not hasattr(threads, "__index__"):
+        raise ArgumentError(f"threads must be a number of at least 1, or None for one a core, and is {threads!r:.100}")
+    if operator.index(threads) < 1:
+        raise ArgumentError(f"{threads} threads do nothing; give at least 1, or None for one a core")
+
+
+def check_tokens(tokens: Any) -> None:
+    """Refuses what is no range of tokens. Whether a frame has them is not looked at."""
+    if tokens is None:
+        return
+    pair = isinstance(tokens, tuple) and len(tokens) == 2 and all(hasattr(place, "__index__") and not isinstance(place, bool) for place in tokens)
+    if not pair or min(map(operator.index, tokens)) < 0:
+        raise ArgumentError(f"tokens must be a tuple (start, stop) of numbers from 0 on, or None for all tokens, and is {tokens!r:.100}")
 
 
 def pick(given: dict[str, Any], defaults: Mapping[str, Any], others: Sequence[str], what: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from . import _splitzip
 from ._codec import Planned, host_frame, looked_at
 from ._frame import Frame
 from ._frameworks import device_memory, stream_handle, view_of
-from ._options import Bases, Checksums, Scheme, codebooks_of
+from ._options import Bases, Checksums, Scheme, check_threads, check_tokens, codebooks_of
 from ._splitzip import Paged
 from .errors import ArgumentError, UnsupportedError
 
@@ -57,6 +57,7 @@ def compress_paged(
         again, with a later call. A :class:`PagedCodec` is made once and never waits.
     """
     _check_names(scheme, bases)
+    check_threads(threads)
     spec = paged.spec(scheme, bases, checksums, arrival)
     codebooks = codebooks_of(codebook, paged.names)
     views, cuda, handle = _pools(pools, stream, False)
@@ -85,6 +86,9 @@ def decompress_paged(
     Only the tensors of ``paged`` are decompressed, and only the chunks that hold some of the tokens. No other byte of the pools is written. After an error the pages
     of the request are undefined.
 
+    Tensors of which all tokens are decompressed are verified by checksums of tensors or of chunks, whichever the frame has. Of a part of the tokens the default, checksums of
+    tensors, says nothing: compress with ``checksums="chunk"`` or ``"both"`` to have parts verified. Without them damage may give a part other bits, and no error.
+
     Parameters
     ----------
     frame
@@ -97,7 +101,8 @@ def decompress_paged(
         Which tokens of the frame go to the tokens of ``paged``: ``(start, stop)``. ``None`` is all of them.
     check
         On a device: wait for the result, and verify the frame; its checksums on the host, from a copy of the frame. Without it the call returns when the work is queued,
-        and nothing says that a frame was damaged: use a :class:`PagedCodec`, which has a ``check`` for later. The host always verifies.
+        and nothing says that a frame was damaged: use a :class:`PagedCodec`, which has a ``check`` for later. The host always verifies, as far as the frame has checksums for
+        what is decompressed.
     stream, threads
         As for :func:`decompress`.
 
@@ -106,6 +111,8 @@ def decompress_paged(
     PagedError
         For a frame of another form, pages that a pool does not have, or that are listed twice. (Kernels find the first in page ids of a device, and not the second.)
     """
+    check_tokens(tokens)
+    check_threads(threads)
     views, cuda, handle = _pools(pools, stream, True)
     opened = frame if isinstance(frame, Frame) else Frame(frame, stream=stream if cuda is not None else None)
     _check_place(opened._cuda, cuda)
@@ -154,6 +161,7 @@ class PagedCodec(Planned):
         threads: int | None = None,
     ) -> None:
         _check_names(scheme, bases)
+        check_threads(threads)
         if direction not in ("encode", "decode", "both"):
             raise ArgumentError(f"there is no direction {direction!r}; it must be one of encode, decode, both")
         self._encodes, self._decodes = direction != "decode", direction != "encode"

@@ -16,26 +16,31 @@ import json
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
-from lmcache.lmcache_native import Bitmap
-from lmcache.v1.distributed.api import KeyEntry, KeyListPage, MemoryLayoutDesc, ObjectKey
-from lmcache.v1.distributed.internal_api import L2AdapterListener, L2StoreResult
-from lmcache.v1.distributed.l2_adapters.base import AdapterUsage, L2AdapterInterface
-from lmcache.v1.distributed.serde import (
-    AsyncSerdeProcessor,
-    Deserializer,
-    SerdeProcessor,
-    Serializer,
-    get_registered_serde_types,
-    register_serde_factory,
-)
-from lmcache.v1.memory_management import MemoryObj
-from lmcache.v1.platform import create_event_notifier
+try:
+    from lmcache.lmcache_native import Bitmap
+    from lmcache.v1.distributed.api import KeyEntry, KeyListPage, MemoryLayoutDesc, ObjectKey
+    from lmcache.v1.distributed.internal_api import L2AdapterListener, L2StoreResult
+    from lmcache.v1.distributed.l2_adapters.base import AdapterUsage, L2AdapterInterface
+    from lmcache.v1.distributed.serde import (
+        AsyncSerdeProcessor,
+        Deserializer,
+        SerdeProcessor,
+        Serializer,
+        get_registered_serde_types,
+        register_serde_factory,
+    )
+    from lmcache.v1.memory_management import MemoryObj
+    from lmcache.v1.platform import create_event_notifier
+except ImportError as error:
+    raise ImportError(f"splitzip.lmcache needs LMCache 0.5.6 or newer ({error}): pip install 'splitzip[lmcache]'", name=error.name) from error
 
 from ._folder import FolderStore
+from ._notices import Notices
 from ._objects import TORCH_DTYPES, ObjectCoder, Region
 from ._options import pick
 from .errors import ArgumentError, Error, FrameError
@@ -59,6 +64,15 @@ def key_of(name: bytes) -> ObjectKey:
     """The key with these bytes."""
     model_name, kv_rank, object_group_id, chunk_hash, cache_salt = json.loads(name)
     return ObjectKey(bytes.fromhex(chunk_hash), model_name, kv_rank, object_group_id, cache_salt)
+
+
+def known(items: Iterable[tuple[bytes, int]]) -> list[tuple[ObjectKey, int]]:
+    """Keys and sizes of what is LMCache's: another engine may use the folder as well."""
+    found = []
+    for name, size in items:
+        with suppress(ValueError, TypeError):
+            found.append((key_of(name), size))
+    return found
 
 
 def regions_of(shapes: Sequence[Any], dtypes: Sequence[Any], uint8: str = "bytes") -> list[Region]:
@@ -119,7 +133,7 @@ class SplitZipDeserializer(_Serde, Deserializer):  # type: ignore[misc]
         except FrameError:
             if key is not None:
                 for adapter in list(_adapters):
-                    adapter.delete([key])
+                    adapter.discard(key)
             raise
 
 
@@ -161,6 +175,7 @@ class FolderL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         if not isinstance(workers, int) or workers < 1:
             raise ArgumentError(f"workers must be a number of at least 1, and is {workers!r}")
         self._store = FolderStore(options["folder"], max_bytes=options["max_bytes"], sync=bool(options["sync"]))
+        self._notices = Notices(logger)
         super().__init__(max_capacity_bytes=self._store.max_bytes)
         self._fds = {what: create_event_notifier() for what in ("store", "lookup", "load")}
         self._done: dict[str, dict[int, Any]] = {what: {} for what in self._fds}
@@ -221,8 +236,8 @@ class FolderL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         for key in keys:
             try:
                 size = self._store.delete(key_bytes(key))
-            except OSError as error:
-                logger.warning("an object was not removed: %s", error)
+            except (Error, OSError) as error:
+                self._notices.warn("an object was not removed", error, self._store.describe(key_bytes(key)))
                 continue
             if size is not None:
                 deleted.append(key)
@@ -230,26 +245,31 @@ class FolderL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         if deleted:
             self._notify_keys_deleted(deleted, sizes)
 
+    def discard(self, key: ObjectKey) -> None:
+        """Removes an object that was found damaged. It is a miss then, also where its file cannot be removed."""
+        size = self._store.discard(key_bytes(key))
+        if size is not None:
+            self._notify_keys_deleted([key], [size])
+
     def set_backend_identity(self, name: str, shared: bool = False) -> None:
         """See :class:`L2AdapterInterface`. Then says what is there from before."""
         super().set_backend_identity(name, shared)
-        items = self._store.items()
+        items = known(self._store.items())
         if items:
-            self._notify_keys_stored([key_of(name) for name, _ in items], [size for _, size in items])
+            self._notify_keys_stored([key for key, _ in items], [size for _, size in items])
 
     def register_listener(self, listener: L2AdapterListener) -> None:
         """Registers a listener, and tells it what is there from before."""
         super().register_listener(listener)
-        items = self._store.items()
+        items = known(self._store.items())
         if items:
-            listener.on_l2_keys_stored([key_of(name) for name, _ in items], [size for _, size in items])
+            listener.on_l2_keys_stored([key for key, _ in items], [size for _, size in items])
 
     def get_usage(self) -> AdapterUsage:
         """Bytes of the files, also of those from before."""
         by_salt: dict[str, int] = {}
-        for name, size in self._store.items():
-            salt = str(json.loads(name)[-1])
-            by_salt[salt] = by_salt.get(salt, 0) + size
+        for key, size in known(self._store.items()):
+            by_salt[key.cache_salt] = by_salt.get(key.cache_salt, 0) + size
         return AdapterUsage(self._store.nbytes, self._store.max_bytes, by_salt)
 
     def list_l2_keys(self, model_name: str | None = None, page_size: int = 500, cursor: str | None = None) -> KeyListPage:
@@ -258,8 +278,7 @@ class FolderL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             raise ValueError(f"page_size must be positive, and is {page_size}")
         if cursor is not None and not cursor.isdecimal():
             raise ValueError(f"{cursor!r} is no cursor of this adapter")
-        found = [(key_of(name), size) for name, size in sorted(self._store.items())]
-        found = [(key, size) for key, size in found if model_name in (None, key.model_name)]
+        found = [(key, size) for key, size in known(sorted(self._store.items())) if model_name in (None, key.model_name)]
         start = int(cursor or 0)
         entries = tuple(KeyEntry(key.to_encoded_object_key(), size) for key, size in found[start : start + page_size])
         end = start + page_size
@@ -310,11 +329,12 @@ class FolderL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             try:
                 size, evicted = self._store.put(key_bytes(key), obj.byte_array)
             except (Error, OSError) as error:
-                logger.warning("an object was not stored: %s", error)
+                self._notices.warn("an object was not stored", error, self._store.describe(key_bytes(key)))
                 whole = False
                 continue
-            if evicted:
-                self._notify_keys_deleted([key_of(name) for name, _ in evicted], [gone for _, gone in evicted])
+            gone = known(evicted)
+            if gone:
+                self._notify_keys_deleted([of for of, _ in gone], [bytes_gone for _, bytes_gone in gone])
             if size:
                 stored.append(key)
                 sizes.append(size)
@@ -329,7 +349,11 @@ class FolderL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             name = key_bytes(key)
             # Pinned first, so that it does not go between the two.
             self._store.pin(name)
-            size, new = self._store.look(name)
+            try:
+                size, new = self._store.look(name)
+            except Error as error:
+                self._notices.warn("an object was not found", error, self._store.describe(name))
+                size, new = None, False
             if size is None:
                 self._store.unpin(name)
                 continue
@@ -351,7 +375,7 @@ class FolderL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             except KeyError:
                 continue
             except (Error, OSError) as error:
-                logger.warning("an object was not loaded: %s", error)
+                self._notices.warn("an object was not loaded", error, self._store.describe(key_bytes(key)))
         accessed = [keys[number] for number in loaded.get_indices_list()]
         if accessed:
             self._notify_keys_accessed(accessed)

@@ -15,10 +15,14 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, HiCacheStorageConfig, HiCacheStorageExtraInfo
+try:
+    import torch
+    from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, HiCacheStorageConfig, HiCacheStorageExtraInfo
+except ImportError as error:
+    raise ImportError(f"splitzip.sglang needs SGLang 0.5.23 or newer, and PyTorch ({error}): pip install 'splitzip[sglang]'", name=error.name) from error
 
 from ._folder import FolderStore
+from ._notices import Notices
 from ._objects import TORCH_DTYPES, ObjectCoder, Region
 from ._options import pick
 from .errors import ArgumentError, Error, FrameError
@@ -58,6 +62,7 @@ class SplitZipStorage(HiCacheStorage):  # type: ignore[misc]
         self._coder = ObjectCoder(**self._options)
         self._shape: tuple[int, ...] = ()
         self._store = FolderStore(options["folder"], max_bytes=options["max_bytes"], sync=bool(options["sync"]))
+        self._notices = Notices(logger)
         self._config = storage_config
         self._namespace = _namespace(storage_config, (), None)
 
@@ -80,12 +85,12 @@ class SplitZipStorage(HiCacheStorage):  # type: ignore[misc]
             try:
                 self._coder.decode(self._regions(target_location), frame, _octets(target_location), name)
             except FrameError:
-                self._store.delete(name)
+                self._store.discard(name)
                 raise
         except KeyError:
             return None
         except (Error, OSError) as error:
-            logger.warning("a page was not loaded: %s", error)
+            self._notices.warn("a page was not loaded", error, self._store.describe(name))
             return None
         return target_location
 
@@ -105,7 +110,7 @@ class SplitZipStorage(HiCacheStorage):  # type: ignore[misc]
             else:
                 self._store.put(name, self._coder.encode(self._regions(page), _octets(page), name).data)
         except (Error, OSError) as error:
-            logger.warning("a page was not stored: %s", error)
+            self._notices.warn("a page was not stored", error, self._store.describe(name))
             return False
         return True
 

@@ -19,11 +19,15 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
-from vllm.v1.kv_offload.base import Locality, LookupResult, Medium, OffloadKey, ReqContext, RequestOffloadingContext
-from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
+try:
+    from vllm.v1.kv_offload.base import Locality, LookupResult, Medium, OffloadKey, ReqContext, RequestOffloadingContext
+    from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
+except ImportError as error:
+    raise ImportError(f"splitzip.vllm needs vLLM 0.33.0 or newer ({error}): pip install 'splitzip[vllm]'", name=error.name) from error
 
 from ._dtypes import SIZES
 from ._folder import FolderStore
+from ._notices import Notices
 from ._objects import ObjectCoder, Region
 from .errors import ArgumentError, FrameError
 
@@ -95,6 +99,7 @@ class SplitZipTier(SecondaryTierManager):  # type: ignore[misc]
         self._memory = primary_kv_view.cast("B")
         self._namespace = _namespace(offloading_spec, self.block_size_bytes, dtype)
         self._store = FolderStore(folder, max_bytes=max_bytes, sync=sync)
+        self._notices = Notices(logger)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="splitzip-tier")
         self._guard = threading.Condition()
         self._finished: list[JobResult] = []
@@ -107,11 +112,11 @@ class SplitZipTier(SecondaryTierManager):  # type: ignore[misc]
 
     def submit_store(self, job_metadata: TransferJob) -> None:
         """Compresses blocks and stores those that are not there."""
-        self._submit(job_metadata, self._store_block)
+        self._submit(job_metadata, self._store_block, "a block was not stored")
 
     def submit_load(self, job_metadata: TransferJob) -> None:
         """Reads blocks and decompresses them into their places. What is damaged is removed and reported as failed; the others are successful."""
-        self._submit(job_metadata, self._load_block)
+        self._submit(job_metadata, self._load_block, "a block was not loaded")
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
         """The jobs that were finished since the last call."""
@@ -144,7 +149,7 @@ class SplitZipTier(SecondaryTierManager):  # type: ignore[misc]
     def _name(self, key: OffloadKey) -> bytes:
         return self._namespace + bytes(key)
 
-    def _submit(self, job: TransferJob, work: Callable[[bytes, memoryview], None]) -> None:
+    def _submit(self, job: TransferJob, work: Callable[[bytes, memoryview], None], failed: str) -> None:
         keys, chunks = list(job.keys), [int(chunk) for chunk in job.chunk_ids]
         if len(keys) != len(chunks):
             logger.error("%d keys and %d blocks were given; the job failed", len(keys), len(chunks))
@@ -153,7 +158,7 @@ class SplitZipTier(SecondaryTierManager):  # type: ignore[misc]
         done: set[OffloadKey] = set()
 
         def run(key: OffloadKey, chunk: int) -> None:
-            succeeded = self._run(key, chunk, work)
+            succeeded = self._run(key, chunk, work, failed)
             with self._guard:
                 if succeeded:
                     done.add(key)
@@ -181,17 +186,19 @@ class SplitZipTier(SecondaryTierManager):  # type: ignore[misc]
         for key, chunk in zip(keys, chunks):
             self._pool.submit(run, key, chunk)
 
-    def _run(self, key: OffloadKey, chunk: int, work: Callable[[bytes, memoryview], None]) -> bool:
+    def _run(self, key: OffloadKey, chunk: int, work: Callable[[bytes, memoryview], None], failed: str) -> bool:
+        name = b""
         try:
+            name = self._name(key)
             at = chunk * self.block_size_bytes
             if not 0 <= at < self._memory.nbytes:
                 raise ArgumentError(f"there is no block {chunk} in the primary tier")
-            work(self._name(key), self._memory[at : at + self.block_size_bytes])
+            work(name, self._memory[at : at + self.block_size_bytes])
             return True
         except KeyError:
             return False
         except Exception as error:
-            logger.warning("a block failed: %s", error)
+            self._notices.warn(failed, error, self._store.describe(name))
             return False
 
     def _store_block(self, name: bytes, block: memoryview) -> None:
@@ -203,7 +210,7 @@ class SplitZipTier(SecondaryTierManager):  # type: ignore[misc]
         try:
             self._coder.decode(self._regions, frame, block, name)
         except FrameError:
-            self._store.delete(name)
+            self._store.discard(name)
             raise
 
 
