@@ -141,8 +141,16 @@ fn permission_is_denied() {
                 command
             }
         };
-        let output = command.args(arguments.iter().map(|of| of.as_ref())).output();
-        output.expect("the program starts").into()
+        command.args(arguments.iter().map(|of| of.as_ref()));
+        loop {
+            match command.output() {
+                // Another test has forked while the copy was written, and its child has not let go of it yet.
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+                output => return output.expect("the program starts").into(),
+            }
+        }
     };
     call(&[&"compress", &secret, &"-o", &place.path("out")])
         .fails(1, &["cannot open", "secret: Permission denied"]);

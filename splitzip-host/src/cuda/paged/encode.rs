@@ -44,7 +44,7 @@ impl EncodePagedPlan {
         self.work.layout()
     }
 
-    /// Bytes that the frame's buffer needs: as [`EncodePlan::max_frame_bytes`](super::EncodePlan::max_frame_bytes).
+    /// Bytes that the frame's buffer needs: as [`EncodePlan::max_frame_bytes`](crate::cuda::EncodePlan::max_frame_bytes).
     pub fn max_frame_bytes(&self) -> u64 {
         self.layout().max_frame_bytes
     }

@@ -47,7 +47,7 @@ impl DecodePlan {
     /// the driver.
     ///
     /// # Safety
-    /// As [`EncodePlan::encode`].
+    /// As [`EncodePlan::encode`](crate::cuda::EncodePlan::encode).
     #[allow(clippy::too_many_arguments)]
     pub unsafe fn decode(
         &self,
