@@ -6,7 +6,7 @@
 use cudarc::driver::result;
 use splitzip_host::conformance::Content;
 use splitzip_host::cuda::offload::{
-    DeviceKv, KvFile, OffloadError, OffloadOptions, OffloadPolicy, Offloader, PinnedPool, Way,
+    DeviceKv, KvFile, OffloadError, OffloadOptions, OffloadPolicy, Offloader, PinnedBuffer, PinnedPool, Way,
 };
 use splitzip_host::cuda::{Cuda, DeviceBytes, DevicePool, StreamHandle};
 use splitzip_host::paged::{KvLayout, KvShape, PageIds, PageTable};
@@ -276,6 +276,53 @@ fn a_full_pool_holds_back_and_loses_nothing() {
     wait_until(|| pool.free_bytes() == idle, "what failed gives its memory back");
     // And all of it works again.
     assert_eq!(offload(&patient).wait().unwrap().slices().len(), 8);
+}
+
+/// Takes all that is free, in however many pieces.
+fn fill(pool: &PinnedPool) -> Vec<PinnedBuffer> {
+    let mut taken = Vec::new();
+    for bytes in [1 << 20, 1 << 16, 4096] {
+        while let Ok(buffer) = pool.buffer(bytes, Duration::ZERO) {
+            taken.push(buffer);
+        }
+    }
+    assert_eq!(pool.free_bytes(), 0);
+    taken
+}
+
+/// The pool is full of what is to be reloaded, to the last page.
+#[test]
+fn a_reload_needs_nothing_of_the_pool() {
+    let cuda = device!("a_reload_needs_nothing_of_the_pool");
+    let kv = Kv::new(&cuda, vec![TensorSpec::new("kv", Dtype::Bf16, Scheme::W2x3, &[8192, 128])]);
+    let (from, to) = (Kv::addresses(&kv.source), Kv::addresses(&kv.target));
+    let pool = PinnedPool::new(&cuda, 2 << 20).unwrap();
+    let options = options(Way::Staged).with_patience(Duration::from_millis(50));
+    let offloader = Offloader::new(&cuda, &pool, options).unwrap();
+    // SAFETY: the tensors live until the end.
+    let offloaded = unsafe { offloader.offload(&kv.spec, &[], DeviceKv::Tensors(&from), DEFAULT) }
+        .unwrap()
+        .wait()
+        .unwrap();
+    let rest = fill(&pool);
+    // SAFETY: as above.
+    let reloading =
+        unsafe { offloader.reload(&Arc::new(offloaded), None, DeviceKv::Tensors(&to), DEFAULT) }.unwrap();
+    reloading.wait().unwrap();
+    kv.check_target(&cuda, "from a full pool");
+    drop(rest);
+    // An offload that waits for room does not keep its offloader.
+    let full = fill(&pool);
+    let patient = OffloadOptions::default().with_slice_bytes(SLICE);
+    let patient = Offloader::new(&cuda, &pool, patient).unwrap();
+    // SAFETY: as above.
+    let waiting = unsafe { patient.offload(&kv.spec, &[], DeviceKv::Tensors(&from), DEFAULT) }.unwrap();
+    std::thread::sleep(Duration::from_millis(30));
+    let start = Instant::now();
+    drop(patient);
+    assert!(start.elapsed() < Duration::from_secs(5), "its patience is a minute");
+    assert!(matches!(waiting.wait(), Err(Error::Offload(OffloadError::Stopped))));
+    drop(full);
 }
 
 fn wait_until(condition: impl Fn() -> bool, what: &str) {

@@ -12,7 +12,7 @@ use crate::cuda::plan::Stream;
 use crate::{Cpu, Error, Executor, Frame, Result};
 use cudarc::driver::{CudaEvent, result};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A reload in progress. The stream that it was asked for on goes on when it is over, so that later work there finds the KV.
@@ -119,6 +119,9 @@ impl std::fmt::Debug for Reloading {
 /// A reload that is to be queued.
 pub(super) struct Reload<'r> {
     pub pool: &'r PinnedPool,
+    /// For the words of the status: the pool may be full of just what is reloaded.
+    pub small: &'r PinnedPool,
+    pub patience: Duration,
     pub events: &'r Events,
     pub meters: &'r Arc<Meters>,
     pub from: &'r Arc<Offloaded>,
@@ -143,12 +146,7 @@ impl Reload<'_> {
         let at = lane.memory();
         let pieces = places.iter().zip(works()).map(|(&place, work)| (place, work.memory(at + place)));
         let memory = lane::gathered(bytes, pieces);
-        let mut status = self.pool.take(
-            "a reload",
-            4 * self.slices.len() as u64,
-            Duration::ZERO,
-            &AtomicBool::new(false),
-        )?;
+        let mut status = self.small.take("a reload", 4 * self.slices.len() as u64, self.patience, &[])?;
         // SAFETY: the block is new.
         unsafe { status.as_mut_slice() }.fill(0);
         let pair = || Ok::<_, Error>([self.events.take()?, self.events.take()?]);

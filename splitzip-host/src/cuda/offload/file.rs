@@ -15,7 +15,6 @@ use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
@@ -108,7 +107,7 @@ impl KvFile {
         pool: &PinnedPool,
         patience: Duration,
     ) -> Result<OffloadedSlice> {
-        let mut block = pool.take("a slice of a file", of.bytes, patience, &AtomicBool::new(false))?;
+        let mut block = pool.take("a slice of a file", of.bytes, patience, &[])?;
         let failed = |error| FileError::io("read", &self.path)(error);
         // A file ends with its index: what fills the last page of a slice is there as well.
         let read = match direct {

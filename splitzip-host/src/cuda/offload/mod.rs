@@ -79,6 +79,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use work::{DecodeSlice, EncodeSlice};
 
+/// Page-locked memory of an offloader's own: a page for its lengths, and one for every reload in progress.
+const SMALL_BYTES: u64 = 1 << 20;
+
 /// Slices that are described on the thread of the caller alone.
 const FEW: usize = 4;
 
@@ -160,6 +163,8 @@ impl OffloadOptions {
 pub struct Offloader {
     cuda: Cuda,
     pool: PinnedPool,
+    /// Lengths and words of status: page-locked memory that no frames can fill.
+    small: PinnedPool,
     options: OffloadOptions,
     meters: Arc<Meters>,
     events: Events,
@@ -177,14 +182,22 @@ impl Offloader {
     /// An offloader for a device, with memory from a pool. Starts a thread; device memory is allocated when it is first needed.
     ///
     /// # Errors
-    /// A pool that is full, [`Error::Device`], a thread that the system does not start.
+    /// [`Error::Device`], a thread that the system does not start.
     pub fn new(cuda: &Cuda, pool: &PinnedPool, options: OffloadOptions) -> Result<Offloader> {
         cuda.bind()?;
         let meters = Arc::new(Meters::default());
         let stopping = Arc::new(AtomicBool::new(false));
         let lane = Lane::new(cuda, SLOTS)?;
+        let small = PinnedPool::new(cuda, SMALL_BYTES)?;
         let events = Events::new(cuda);
-        let pump = Pump::new(lane, pool.clone(), events.clone(), options, meters.clone(), stopping.clone())?;
+        let pump = Pump::new(
+            lane,
+            (pool.clone(), &small),
+            events.clone(),
+            options,
+            meters.clone(),
+            stopping.clone(),
+        )?;
         let (jobs, received) = channel();
         let thread = std::thread::Builder::new().name("splitzip-offload".to_owned());
         let pump = thread.spawn(move || pump.run(&received))?;
@@ -193,6 +206,7 @@ impl Offloader {
             direct: Mutex::new(Lane::new(cuda, 0)?),
             cuda: cuda.clone(),
             pool: pool.clone(),
+            small,
             options,
             meters,
             events,
@@ -347,6 +361,8 @@ impl Offloader {
         let after = self.events.mark(stream)?;
         let reload = back::Reload {
             pool: &self.pool,
+            small: &self.small,
+            patience: self.options.patience,
             events: &self.events,
             meters: &self.meters,
             from,

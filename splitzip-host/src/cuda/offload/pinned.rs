@@ -88,7 +88,7 @@ impl PinnedPool {
         Some(PinnedBlock { pool: self.clone(), part, bytes })
     }
 
-    /// The same; waits for others to give theirs back, at most `patience`, and not when it is cancelled.
+    /// The same; waits for others to give theirs back, at most `patience`, and no longer once one of `ends` is set.
     ///
     /// # Errors
     /// [`OffloadError::PoolTooSmall`], [`OffloadError::PoolFull`], [`OffloadError::Cancelled`].
@@ -97,7 +97,7 @@ impl PinnedPool {
         what: &'static str,
         bytes: u64,
         patience: Duration,
-        cancelled: &AtomicBool,
+        ends: &[&AtomicBool],
     ) -> Result<PinnedBlock> {
         let mut extents = self.extents();
         if Extents::rounded(bytes).is_none_or(|rounded| rounded > extents.bytes()) {
@@ -105,7 +105,7 @@ impl PinnedPool {
         }
         let start = Instant::now();
         loop {
-            if cancelled.load(Ordering::Acquire) {
+            if ends.iter().any(|end| end.load(Ordering::Acquire)) {
                 return Err(OffloadError::Cancelled.into());
             }
             if let Some(part) = extents.take(bytes) {
@@ -127,7 +127,7 @@ impl PinnedPool {
     /// # Errors
     /// [`OffloadError::PoolTooSmall`], and [`OffloadError::PoolFull`] after `patience`.
     pub fn buffer(&self, bytes: u64, patience: Duration) -> Result<PinnedBuffer> {
-        let mut block = self.take("a frame", bytes, patience, &AtomicBool::new(false))?;
+        let mut block = self.take("a frame", bytes, patience, &[])?;
         // SAFETY: the block is new.
         unsafe { block.pages_mut() }.fill(0);
         Ok(PinnedBuffer(block))

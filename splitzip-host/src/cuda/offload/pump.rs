@@ -74,14 +74,14 @@ pub(super) struct Pump {
 impl Pump {
     pub fn new(
         lane: Lane,
-        pool: PinnedPool,
+        (pool, small): (PinnedPool, &PinnedPool),
         events: Events,
         options: OffloadOptions,
         meters: Arc<Meters>,
         stopping: Arc<AtomicBool>,
     ) -> Result<Pump> {
         let needed = LENGTH_STRIDE * lane.slots.len() as u64;
-        let lengths = pool.take("an offloader", needed, options.patience, &stopping)?;
+        let lengths = small.take("an offloader", needed, options.patience, &[&stopping])?;
         Ok(Pump { lane, pool, events, options, meters, stopping, lengths, turn: 0, copying: VecDeque::new() })
     }
 
@@ -203,7 +203,9 @@ impl Pump {
             what: "encoding a slice".to_owned(),
             reason: format!("the device counted {words} words, which cannot be"),
         })?;
-        let mut block = self.pool.take("a slice", bytes.end, self.options.patience, state.cancelled())?;
+        let ends = [state.cancelled(), &*self.stopping];
+        let block = self.pool.take("a slice", bytes.end, self.options.patience, &ends);
+        let mut block = block.map_err(|error| self.check(state).err().unwrap_or(error))?;
         block.clear_padding();
         let lane = &self.lane;
         let (from, (stream, _)) = (lane.slots[slot].address(), lane.copies(of.turn));
@@ -262,8 +264,12 @@ pub(super) fn direct(lane: &mut Lane, pool: &PinnedPool, options: &OffloadOption
     let stream = StreamHandle::from(&*lane.codec);
     let queue = || {
         for ((slice, work), at) in job.slices.iter().zip(&places) {
-            let block =
-                pool.take("a slice", work.layout().max_frame_bytes, options.patience, job.state.cancelled())?;
+            let block = pool.take(
+                "a slice",
+                work.layout().max_frame_bytes,
+                options.patience,
+                &[job.state.cancelled()],
+            )?;
             let queue = Stream::of(&lane.cuda, &functions, stream)?;
             // SAFETY: the lane has room for plan and workspace; the block is new, and kept by the state, which waits.
             unsafe { work.run(&queue, lane.memory() + at, block.address(), lane.workspace())? };

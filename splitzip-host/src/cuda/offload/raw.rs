@@ -44,7 +44,8 @@ impl Offloader {
         let pieces = pieces(spec)?;
         let (places, bytes) = places(&pieces);
         let state = self.state(FrameSpec::default(), bytes)?;
-        let block = self.pool.take("tensors as they are", bytes, self.options.patience, state.cancelled())?;
+        let block =
+            self.pool.take("tensors as they are", bytes, self.options.patience, &[state.cancelled()])?;
         let at = block.address();
         let slice = OffloadedSlice { block: Arc::new(block), spec: None, pieces };
         self.cuda.bind()?;
