@@ -380,7 +380,7 @@ impl Cpu {
         let statics = write::static_bytes(spec, layout);
         out[..statics.len()].copy_from_slice(&statics);
         out[statics.len()..statics.len() + layout.dynamic_bytes as usize].fill(0);
-        for (at, bytes) in steps::gaps(layout) {
+        for (at, bytes) in layout.gaps() {
             out[at as usize..(at + bytes) as usize].fill(0);
         }
         let frame = out.as_mut_ptr() as u64;

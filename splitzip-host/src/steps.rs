@@ -573,33 +573,3 @@ pub(crate) fn seal_frame(layout: &Layout, frame: u64) -> impl Step + use<> {
         check: target(at + 12, 4),
     }
 }
-
-/// The gaps between the parts of the dense part: what an encoder that does not clear it must fill with zeros. Start and length.
-pub(crate) fn gaps(layout: &Layout) -> Vec<(u64, u64)> {
-    let mut parts = vec![(0, layout.static_bytes + layout.dynamic_bytes)];
-    for tensor in &layout.tensors {
-        if tensor.groups != 0 {
-            parts.push((tensor.directory_at, tensor.groups * RECORD_BYTES));
-        }
-        if tensor.bases_at != 0 {
-            parts.push((tensor.bases_at, tensor.groups * tensor.channels));
-        }
-        if tensor.checksums_at != 0 {
-            parts.push((tensor.checksums_at, tensor.chunks * 4));
-        }
-        parts.extend(tensor.planes.iter().map(|plane| (plane.at, plane.bytes)));
-    }
-    parts.sort_unstable();
-    let mut gaps = Vec::new();
-    let mut end = 0;
-    for (at, bytes) in parts {
-        if at > end {
-            gaps.push((end, at - end));
-        }
-        end = end.max(at + bytes);
-    }
-    if layout.dense_bytes > end {
-        gaps.push((end, layout.dense_bytes - end));
-    }
-    gaps
-}

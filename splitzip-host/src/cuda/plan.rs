@@ -251,7 +251,7 @@ impl EncodeWork {
         start.resize(start.len().next_multiple_of(16), 0);
         start.extend(tables);
         start.extend(Order::prepared().iter().flat_map(|word| word.to_le_bytes()));
-        let gaps = steps::gaps(&layout);
+        let gaps = layout.gaps();
         Ok(EncodeWork { layout, places, entries, automatic, start, gaps })
     }
 

@@ -139,6 +139,36 @@ impl Layout {
         Ok(self.dense_bytes..end)
     }
 
+    /// The gaps between the parts of the dense part: what an encoder that does not clear it must fill with zeros. Start and length.
+    pub(crate) fn gaps(&self) -> Vec<(u64, u64)> {
+        let mut parts = vec![(0, self.static_bytes + self.dynamic_bytes)];
+        for tensor in &self.tensors {
+            if tensor.groups != 0 {
+                parts.push((tensor.directory_at, tensor.groups * RECORD_BYTES));
+            }
+            if tensor.bases_at != 0 {
+                parts.push((tensor.bases_at, tensor.groups * tensor.channels));
+            }
+            if tensor.checksums_at != 0 {
+                parts.push((tensor.checksums_at, tensor.chunks * 4));
+            }
+            parts.extend(tensor.planes.iter().map(|plane| (plane.at, plane.bytes)));
+        }
+        parts.sort_unstable();
+        let mut gaps = Vec::new();
+        let mut end = 0;
+        for (at, bytes) in parts {
+            if at > end {
+                gaps.push((end, at - end));
+            }
+            end = end.max(at + bytes);
+        }
+        if self.dense_bytes > end {
+            gaps.push((end, self.dense_bytes - end));
+        }
+        gaps
+    }
+
     /// See [`FrameSpec::layout`].
     pub(crate) fn of(spec: &FrameSpec) -> Result<Layout> {
         if spec.flags.packed {

@@ -146,6 +146,16 @@ impl FrameSpec {
         FrameSpec { tensors, flags, layout_id: 0 }
     }
 
+    /// The same tensors as they are.
+    pub(crate) fn stored(&self) -> FrameSpec {
+        let stored = |tensor: &TensorSpec| TensorSpec {
+            scheme: Scheme::Stored,
+            bases: Bases::Chunk,
+            ..tensor.clone()
+        };
+        FrameSpec { tensors: self.tensors.iter().map(stored).collect(), ..*self }
+    }
+
     /// The description of a frame of which only the start is there: its static part, or more. For a receiver that has the rest elsewhere, as in device memory.
     ///
     /// # Errors

@@ -375,11 +375,8 @@ impl TransferSubject {
 
     /// Compares what came back with what was sent: the frame of both has to be the same.
     fn compare(&self, spec: &FrameSpec) -> Result<()> {
-        let stored = FrameSpec {
-            tensors: spec.tensors.iter().map(stored).collect(),
-            ..FrameSpec::new(Vec::new(), Flags { tensor_checksums: true, ..Flags::default() })
-        };
-        let stored = FrameSpec { layout_id: spec.layout_id, ..stored };
+        let flags = Flags { tensor_checksums: true, ..Flags::default() };
+        let stored = FrameSpec { flags, ..spec.stored() };
         let frame = |back: bool| {
             let (of, memory) = (self.bind(back)?, pools(if back { &self.target } else { &self.source }));
             let plan = self.cuda.plan_encode_paged(&stored, &[], &of, &memory)?;
@@ -418,10 +415,6 @@ impl TransferSubject {
     fn piece(&self, bytes: u64) -> Result<PinnedBlock> {
         self.pool.try_take(bytes).ok_or(Error::HostMemory { bytes })
     }
-}
-
-fn stored(tensor: &TensorSpec) -> TensorSpec {
-    TensorSpec { scheme: Scheme::Stored, bases: Bases::Chunk, ..tensor.clone() }
 }
 
 fn pools(memory: &[DeviceBytes]) -> Vec<DevicePool> {

@@ -1,14 +1,14 @@
 //! From the host to the device: all of it queued at once, since the host knows how long every frame is.
 
-use super::counters::Meters;
+use super::counters::{Meters, Sizes};
 use super::events::{self, Event, Events, seconds};
-use super::kept::{Offloaded, OffloadedSlice};
-use super::lane::{self, Lane};
+use super::kept::Offloaded;
+use super::lane::{Lane, Ready};
 use super::pinned::PinnedBlock;
 use super::work::DecodeSlice;
 use super::{PinnedPool, StreamHandle};
 use crate::cuda::driver_error;
-use crate::cuda::plan::Stream;
+use crate::cuda::plan::{Functions, Stream};
 use crate::{Cpu, Error, Executor, Frame, Result};
 use cudarc::driver::{CudaEvent, result};
 use std::sync::Arc;
@@ -73,13 +73,8 @@ impl Reloading {
             back.errors.fetch_add(1, Ordering::Relaxed);
             return result;
         }
-        let slices = || self.slices.iter().filter_map(|&number| self.from.slices.get(number));
-        let frames = slices().filter(|slice| slice.spec.is_some()).count();
-        back.transfers.fetch_add(1, Ordering::Relaxed);
-        back.raw_transfers.fetch_add(u64::from(self.from.is_raw()), Ordering::Relaxed);
-        back.frames.fetch_add(frames as u64, Ordering::Relaxed);
-        back.raw_bytes.fetch_add(slices().map(OffloadedSlice::raw_bytes).sum(), Ordering::Relaxed);
-        back.coded_bytes.fetch_add(slices().map(|slice| slice.block.bytes()).sum(), Ordering::Relaxed);
+        let slices = self.slices.iter().filter_map(|&number| self.from.slices.get(number));
+        back.add_transfer(slices.map(Sizes::of));
         back.add_codec(self.codec.iter().map(|of| seconds(of.each_ref().map(|event| &**event))).sum());
         back.add_copy(seconds(self.copies.each_ref().map(|event| &**event)));
         result
@@ -137,15 +132,8 @@ impl Reload<'_> {
     /// # Safety
     /// The destinations are valid on the device until it is over, and nobody else uses them; the stream belongs to the context of the lane.
     pub unsafe fn queue(self, lane: &mut Lane, after: &CudaEvent, stream: StreamHandle) -> Result<Reloading> {
-        let works = || self.slices.iter().map(|(_, work)| work);
         let blocks = self.slices.iter().map(|&(number, _)| self.from.slices[number].block.bytes());
         let frame = if self.is_direct { 0 } else { blocks.max().unwrap_or(0) };
-        let workspace = works().map(DecodeSlice::workspace_bytes).max().unwrap_or(0);
-        let (places, bytes) = lane::places(works().map(DecodeSlice::memory_bytes));
-        lane.make_room(frame, bytes, workspace)?;
-        let at = lane.memory();
-        let pieces = places.iter().zip(works()).map(|(&place, work)| (place, work.memory(at + place)));
-        let memory = lane::gathered(bytes, pieces);
         let mut status = self.small.take("a reload", 4 * self.slices.len() as u64, self.patience, &[])?;
         // SAFETY: the block is new.
         unsafe { status.as_mut_slice() }.fill(0);
@@ -153,17 +141,18 @@ impl Reload<'_> {
         let mut reloading = Reloading {
             done: self.events.take()?,
             copies: pair()?,
-            codec: works().map(|_| pair()).collect::<Result<_>>()?,
+            codec: self.slices.iter().map(|_| pair()).collect::<Result<_>>()?,
             status: None,
             uploaded: None,
             from: self.from.clone(),
             slices: self.slices.iter().map(|&(number, _)| number).collect(),
             meters: self.meters.clone(),
         };
-        lane.follow(after)?;
-        reloading.uploaded = lane.upload(&memory, self.pool)?;
+        let works: Vec<&DecodeSlice> = self.slices.iter().map(|(_, work)| work).collect();
+        let Ready { places, functions, uploaded } = lane.ready(&works, &[], frame, self.pool, after)?;
+        reloading.uploaded = uploaded;
         // SAFETY: by contract.
-        if let Err(error) = unsafe { self.queue_slices(lane, &places, &status, &reloading) } {
+        if let Err(error) = unsafe { self.queue_slices(lane, (&places, &functions), &status, &reloading) } {
             // What was queued before the error reads the blocks.
             let _ = lane.wait();
             return Err(error);
@@ -178,12 +167,11 @@ impl Reload<'_> {
     unsafe fn queue_slices(
         &self,
         lane: &Lane,
-        places: &[u64],
+        (places, functions): (&[u64], &Functions),
         status: &PinnedBlock,
         events: &Reloading,
     ) -> Result<()> {
-        let functions = lane.load(self.slices.iter().flat_map(|(_, work)| work.entries()))?;
-        let stream = Stream::of(&lane.cuda, &functions, StreamHandle::from(&*lane.codec))?;
+        let stream = Stream::of(&lane.cuda, functions, StreamHandle::from(&*lane.codec))?;
         let failed = driver_error("queueing a reload");
         events.copies[0].record(lane.copies(0).0).map_err(&failed)?;
         for (turn, ((number, work), place)) in self.slices.iter().zip(places).enumerate() {

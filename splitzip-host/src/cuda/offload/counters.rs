@@ -1,5 +1,6 @@
 //! What an offloader has done so far, for those who operate it.
 
+use super::kept::OffloadedSlice;
 use crate::Scheme;
 use crate::format::{GROUP, Layout, Mode, RECORD_BYTES};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -57,17 +58,44 @@ pub(super) struct Meters {
 /// One direction.
 #[derive(Default)]
 pub(super) struct Direction {
-    pub transfers: AtomicU64,
-    pub raw_transfers: AtomicU64,
-    pub frames: AtomicU64,
-    pub raw_bytes: AtomicU64,
-    pub coded_bytes: AtomicU64,
+    transfers: AtomicU64,
+    raw_transfers: AtomicU64,
+    frames: AtomicU64,
+    raw_bytes: AtomicU64,
+    coded_bytes: AtomicU64,
     codec_nanoseconds: AtomicU64,
     copy_nanoseconds: AtomicU64,
     pub errors: AtomicU64,
 }
 
+/// What is counted of a slice.
+pub(super) struct Sizes {
+    raw_bytes: u64,
+    coded_bytes: u64,
+    is_raw: bool,
+}
+
+impl Sizes {
+    pub fn of(slice: &OffloadedSlice) -> Sizes {
+        let (raw_bytes, coded_bytes) = (slice.raw_bytes(), slice.block.bytes());
+        Sizes { raw_bytes, coded_bytes, is_raw: slice.spec.is_none() }
+    }
+}
+
 impl Direction {
+    /// Counts a transfer of these slices that ended well.
+    pub fn add_transfer(&self, slices: impl Iterator<Item = Sizes>) {
+        let mut is_raw = false;
+        for slice in slices {
+            is_raw |= slice.is_raw;
+            self.frames.fetch_add(u64::from(!slice.is_raw), Relaxed);
+            self.raw_bytes.fetch_add(slice.raw_bytes, Relaxed);
+            self.coded_bytes.fetch_add(slice.coded_bytes, Relaxed);
+        }
+        self.transfers.fetch_add(1, Relaxed);
+        self.raw_transfers.fetch_add(u64::from(is_raw), Relaxed);
+    }
+
     pub fn add_codec(&self, seconds: f64) {
         self.codec_nanoseconds.fetch_add(nanoseconds(seconds), Relaxed);
     }

@@ -41,6 +41,29 @@ impl Slot {
     }
 }
 
+/// What a slice needs, whichever way it goes.
+pub(super) trait Work {
+    /// The kernels that may be launched.
+    fn entries(&self) -> &[&'static Entry];
+
+    /// Bytes of the memory of the plan.
+    fn memory_bytes(&self) -> u64;
+
+    /// What must be in it at an address.
+    fn memory(&self, address: u64) -> Vec<u8>;
+
+    fn workspace_bytes(&self) -> u64;
+}
+
+/// A lane that is ready for slices.
+pub(super) struct Ready {
+    /// Where the memory of each plan starts in that of the lane.
+    pub places: Vec<u64>,
+    pub functions: Functions,
+    /// Kept until the device has read it.
+    pub uploaded: Option<PinnedBlock>,
+}
+
 impl Lane {
     pub fn new(cuda: &Cuda, slots: usize) -> Result<Lane> {
         let stream = || cuda.context().new_stream().map_err(driver_error("making a stream"));
@@ -80,7 +103,7 @@ impl Lane {
     }
 
     /// Makes sure that frames, plans and workspaces of so many bytes have room. Waits only where something has to grow.
-    pub fn make_room(&mut self, frame: u64, memory: u64, workspace: u64) -> Result<()> {
+    fn make_room(&mut self, frame: u64, memory: u64, workspace: u64) -> Result<()> {
         let frames = self.slots.iter().map(|slot| slot.frame.bytes()).min().unwrap_or(u64::MAX);
         if frame <= frames && memory <= self.memory.bytes() && workspace <= self.workspace.bytes() {
             return Ok(());
@@ -100,13 +123,31 @@ impl Lane {
         self.slots.iter_mut().try_for_each(|slot| grow(&mut slot.frame, frame, 0))
     }
 
-    /// Has the codec wait for what is queued on a stream of the caller's.
-    pub fn follow(&self, event: &CudaEvent) -> Result<()> {
-        self.codec.wait(event).map_err(driver_error("waiting for the stream of the caller"))
+    /// Makes everything ready for slices, whose frames in slots have up to `frame` bytes: memory, kernels (these, and `others`), and, behind `after`, what their plans read.
+    pub fn ready(
+        &mut self,
+        works: &[&impl Work],
+        others: &[&'static Entry],
+        frame: u64,
+        pool: &PinnedPool,
+        after: &CudaEvent,
+    ) -> Result<Ready> {
+        let workspace = works.iter().map(|work| work.workspace_bytes()).max().unwrap_or(0);
+        let (places, bytes) = places(works.iter().map(|work| work.memory_bytes()));
+        self.make_room(frame, bytes, workspace)?;
+        let functions = self.load(works.iter().flat_map(|work| work.entries()).chain(others))?;
+        let mut memory = vec![0; bytes as usize];
+        for (work, &place) in works.iter().zip(&places) {
+            let plan = work.memory(self.memory.address() + place);
+            memory[place as usize..][..plan.len()].copy_from_slice(&plan);
+        }
+        self.codec.wait(after).map_err(driver_error("waiting for the stream of the caller"))?;
+        let uploaded = self.upload(&memory, pool)?;
+        Ok(Ready { places, functions, uploaded })
     }
 
     /// Queues what brings the memory of plans to the device. What comes back must be kept until that is done.
-    pub fn upload(&self, bytes: &[u8], pool: &PinnedPool) -> Result<Option<PinnedBlock>> {
+    fn upload(&self, bytes: &[u8], pool: &PinnedPool) -> Result<Option<PinnedBlock>> {
         if bytes.is_empty() {
             return Ok(None);
         }
@@ -127,7 +168,7 @@ impl Lane {
     }
 
     /// The kernels of many slices.
-    pub fn load<'e>(&self, entries: impl Iterator<Item = &'e &'static Entry>) -> Result<Functions> {
+    fn load<'e>(&self, entries: impl Iterator<Item = &'e &'static Entry>) -> Result<Functions> {
         let mut entries: Vec<&'static Entry> = entries.copied().collect();
         entries.sort_unstable_by_key(|entry| entry.name);
         entries.dedup_by_key(|entry| entry.name);
@@ -145,15 +186,6 @@ pub(super) fn places(sizes: impl Iterator<Item = u64>) -> (Vec<u64>, u64) {
         at
     };
     (sizes.map(place).collect(), end)
-}
-
-/// Pieces at their places in memory of so many bytes.
-pub(super) fn gathered(bytes: u64, pieces: impl Iterator<Item = (u64, Vec<u8>)>) -> Vec<u8> {
-    let mut all = vec![0; bytes as usize];
-    for (at, piece) in pieces {
-        all[at as usize..at as usize + piece.len()].copy_from_slice(&piece);
-    }
-    all
 }
 
 impl Drop for Lane {

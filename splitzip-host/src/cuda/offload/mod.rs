@@ -283,7 +283,7 @@ impl Offloader {
                 check_pages(of, pools, false)?;
             }
         }
-        let stored = as_it_is.then(|| slices::stored(spec));
+        let stored = as_it_is.then(|| spec.stored());
         let spec = stored.as_ref().unwrap_or(spec);
         self.cuda.bind()?;
         let multiprocessors = self.cuda.info().multiprocessors;

@@ -1,13 +1,13 @@
 //! An offload in progress, and whoever waits for it.
 
-use super::counters::Meters;
+use super::counters::{Meters, Sizes};
 use super::events::{self, Event};
 use super::kept::OffloadedSlice;
 use super::pinned::PinnedBlock;
 use super::{OffloadError, Offloaded, StreamHandle};
 use crate::{Error, FrameSpec, Result};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// What waits say that they were at.
@@ -113,20 +113,6 @@ impl std::fmt::Debug for Offloading {
             .field("stage", &progress.stage)
             .field("slices", &progress.slices.len())
             .finish()
-    }
-}
-
-/// What is counted of a slice.
-pub(super) struct Sizes {
-    raw_bytes: u64,
-    coded_bytes: u64,
-    is_raw: bool,
-}
-
-impl Sizes {
-    pub fn of(slice: &OffloadedSlice) -> Sizes {
-        let (raw_bytes, coded_bytes) = (slice.raw_bytes(), slice.block.bytes());
-        Sizes { raw_bytes, coded_bytes, is_raw: slice.spec.is_none() }
     }
 }
 
@@ -260,16 +246,7 @@ impl State {
 
     fn count_slices(&self, slices: impl Iterator<Item = Sizes>) {
         let out = &self.meters.out;
-        let add = |of: &AtomicU64, by: u64| of.fetch_add(by, Ordering::Relaxed);
-        let mut is_raw = false;
-        for slice in slices {
-            is_raw |= slice.is_raw;
-            add(&out.frames, u64::from(!slice.is_raw));
-            add(&out.raw_bytes, slice.raw_bytes);
-            add(&out.coded_bytes, slice.coded_bytes);
-        }
-        add(&out.transfers, 1);
-        add(&out.raw_transfers, u64::from(is_raw));
+        out.add_transfer(slices);
         out.add_copy(events::seconds([&self.first, &self.done]));
     }
 }

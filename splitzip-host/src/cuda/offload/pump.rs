@@ -6,7 +6,7 @@
 use super::counters::Meters;
 use super::events::{self, Event, Events, seconds, wait_for};
 use super::kept::OffloadedSlice;
-use super::lane::{self, Lane};
+use super::lane::{Lane, Ready};
 use super::out::State;
 use super::pinned::PinnedBlock;
 use super::slices::Slice;
@@ -235,27 +235,10 @@ impl Pump {
     }
 }
 
-/// What a job needs before its first slice.
-struct Ready {
-    /// Where the memory of each plan starts in that of the lane.
-    places: Vec<u64>,
-    functions: Functions,
-    uploaded: Option<PinnedBlock>,
-}
-
 /// Makes a lane ready for the slices of a job, whose frames in slots have up to `frame` bytes.
 fn ready(lane: &mut Lane, pool: &PinnedPool, job: &Job, frame: u64) -> Result<Ready> {
-    let works = || job.slices.iter().map(|(_, work)| work);
-    let workspace = works().map(EncodeSlice::workspace_bytes).max().unwrap_or(0);
-    let (places, bytes) = lane::places(works().map(EncodeSlice::memory_bytes));
-    lane.make_room(frame, bytes, workspace)?;
-    let memory = lane.memory();
-    let memory =
-        lane::gathered(bytes, places.iter().zip(works()).map(|(&at, work)| (at, work.memory(memory + at))));
-    lane.follow(&job.after)?;
-    let uploaded = lane.upload(&memory, pool)?;
-    let functions = lane.load(works().flat_map(|work| work.entries()).chain([&tell_words_entry()]))?;
-    Ok(Ready { places, functions, uploaded })
+    let works: Vec<&EncodeSlice> = job.slices.iter().map(|(_, work)| work).collect();
+    lane.ready(&works, &[tell_words_entry()], frame, pool, &job.after)
 }
 
 /// An offload by kernels that write to the memory of the host, on the thread of the caller.

@@ -4,7 +4,7 @@
 //! the end; a file without it was not written to the end.
 
 use super::Offloading;
-use super::out::Sizes;
+use super::counters::Sizes;
 use super::slices::Piece;
 use crate::file::{FileError, Target};
 use crate::format::write;

@@ -5,7 +5,7 @@
 //! headers.
 
 use crate::format::{CHUNK, GROUP};
-use crate::{Bases, FrameSpec, Result, Scheme, TensorSpec};
+use crate::{FrameSpec, Result, TensorSpec};
 use std::ops::Range;
 
 /// What of a tensor is in a slice: rows, which are what the first dimension counts (tokens, mostly), or else the last one.
@@ -114,17 +114,10 @@ fn whole_groups(row: u64) -> u64 {
     group >> row.trailing_zeros().min(group.trailing_zeros())
 }
 
-/// The same tensors as they are.
-pub(super) fn stored(spec: &FrameSpec) -> FrameSpec {
-    let stored =
-        |tensor: &TensorSpec| TensorSpec { scheme: Scheme::Stored, bases: Bases::Chunk, ..tensor.clone() };
-    FrameSpec { tensors: spec.tensors.iter().map(stored).collect(), ..spec.clone() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Dtype, Flags};
+    use crate::{Bases, Dtype, Flags, Scheme};
     use proptest::prelude::*;
 
     fn spec(shapes: &[&[u64]]) -> FrameSpec {

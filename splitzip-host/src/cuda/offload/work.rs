@@ -1,5 +1,6 @@
 //! The work of a slice, from tensors in one piece or from pages.
 
+use super::lane::Work;
 use super::slices::{Piece, Slice};
 use super::{DeviceKv, OffloadError};
 use crate::batch::begin_bytes;
@@ -61,36 +62,6 @@ impl EncodeSlice {
         }
     }
 
-    pub fn entries(&self) -> &[&'static Entry] {
-        match self {
-            EncodeSlice::Tensors(work, _) => work.entries(),
-            EncodeSlice::Pages(work) => work.entries(),
-        }
-    }
-
-    /// Bytes of the memory of the plan.
-    pub fn memory_bytes(&self) -> u64 {
-        match self {
-            EncodeSlice::Tensors(work, _) => work.start().len() as u64,
-            EncodeSlice::Pages(work) => work.memory_bytes(),
-        }
-    }
-
-    /// What must be in it at an address.
-    pub fn memory(&self, address: u64) -> Vec<u8> {
-        match self {
-            EncodeSlice::Tensors(work, _) => work.start().to_vec(),
-            EncodeSlice::Pages(work) => work.memory(address),
-        }
-    }
-
-    pub fn workspace_bytes(&self) -> u64 {
-        match self {
-            EncodeSlice::Tensors(work, _) => work.workspace_bytes(),
-            EncodeSlice::Pages(work) => work.workspace_bytes(),
-        }
-    }
-
     /// Makes the workspace ready and encodes.
     ///
     /// # Safety
@@ -108,6 +79,36 @@ impl EncodeSlice {
                     work.run(queue, memory, frame, workspace)
                 }
             }
+        }
+    }
+}
+
+impl Work for EncodeSlice {
+    fn entries(&self) -> &[&'static Entry] {
+        match self {
+            EncodeSlice::Tensors(work, _) => work.entries(),
+            EncodeSlice::Pages(work) => work.entries(),
+        }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        match self {
+            EncodeSlice::Tensors(work, _) => work.start().len() as u64,
+            EncodeSlice::Pages(work) => work.memory_bytes(),
+        }
+    }
+
+    fn memory(&self, address: u64) -> Vec<u8> {
+        match self {
+            EncodeSlice::Tensors(work, _) => work.start().to_vec(),
+            EncodeSlice::Pages(work) => work.memory(address),
+        }
+    }
+
+    fn workspace_bytes(&self) -> u64 {
+        match self {
+            EncodeSlice::Tensors(work, _) => work.workspace_bytes(),
+            EncodeSlice::Pages(work) => work.workspace_bytes(),
         }
     }
 }
@@ -184,34 +185,6 @@ impl DecodeSlice {
         Ok(Some(DecodeSlice::Pages(Box::new(work))))
     }
 
-    pub fn entries(&self) -> &[&'static Entry] {
-        match self {
-            DecodeSlice::Tensors(work, _) => work.entries(),
-            DecodeSlice::Pages(work) => work.entries(),
-        }
-    }
-
-    pub fn memory_bytes(&self) -> u64 {
-        match self {
-            DecodeSlice::Tensors(..) => 0,
-            DecodeSlice::Pages(work) => work.memory_bytes(),
-        }
-    }
-
-    pub fn memory(&self, address: u64) -> Vec<u8> {
-        match self {
-            DecodeSlice::Tensors(..) => Vec::new(),
-            DecodeSlice::Pages(work) => work.memory(address),
-        }
-    }
-
-    pub fn workspace_bytes(&self) -> u64 {
-        match self {
-            DecodeSlice::Tensors(work, _) => work.workspace_bytes(),
-            DecodeSlice::Pages(work) => work.workspace_bytes(),
-        }
-    }
-
     /// Decodes a frame of so many bytes.
     ///
     /// # Safety
@@ -232,6 +205,36 @@ impl DecodeSlice {
                 }
                 DecodeSlice::Pages(work) => work.run(queue, memory, frame, frame_bytes, workspace, status),
             }
+        }
+    }
+}
+
+impl Work for DecodeSlice {
+    fn entries(&self) -> &[&'static Entry] {
+        match self {
+            DecodeSlice::Tensors(work, _) => work.entries(),
+            DecodeSlice::Pages(work) => work.entries(),
+        }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        match self {
+            DecodeSlice::Tensors(..) => 0,
+            DecodeSlice::Pages(work) => work.memory_bytes(),
+        }
+    }
+
+    fn memory(&self, address: u64) -> Vec<u8> {
+        match self {
+            DecodeSlice::Tensors(..) => Vec::new(),
+            DecodeSlice::Pages(work) => work.memory(address),
+        }
+    }
+
+    fn workspace_bytes(&self) -> u64 {
+        match self {
+            DecodeSlice::Tensors(work, _) => work.workspace_bytes(),
+            DecodeSlice::Pages(work) => work.workspace_bytes(),
         }
     }
 }

@@ -201,7 +201,7 @@ impl EncodePagedWork {
         let EncodePagedWork { inner, memory, entries, .. } = self;
         let layout = inner.layout();
         let gaps_at = memory.align(16);
-        let gaps = steps::gaps(layout);
+        let gaps = layout.gaps();
         memory.bytes.extend(gaps.iter().flat_map(|&(at, bytes)| [at, bytes]).flat_map(u64::to_le_bytes));
         entries.push(begin_frame(layout, 0, 0, 0, 1).entry());
 
