@@ -294,7 +294,7 @@ impl Bench {
         let frame_bytes = self.frame_bytes(encode.layout(), &frame)?;
         // SAFETY: buffers are as long as the plans say and outlive the waits of the timer.
         let decodes = || unsafe {
-            decode.decode(stream, frame.address(), frame_bytes, for_decode.address(), status.address())
+            decode.decode(stream, frame.address(), frame_bytes, for_decode.address(), status.address(), 0)
         };
         let decode_seconds = self.timer.events(&self.effort, &decodes)?.median();
         self.timer.wait()?;

@@ -115,6 +115,7 @@ pub(crate) fn in_frame(batch: BatchTensor, layout: &Layout, number: usize, table
     BatchTensor {
         elements: tensor.elements,
         channels: tensor.channels as u32,
+        number: number as u32,
         residuals,
         upper_residuals,
         codes,
@@ -232,6 +233,8 @@ pub(crate) struct BatchStep {
     pub words: u64,
     /// A word for what goes wrong.
     pub status: u64,
+    /// Where checksums of what is decoded are added up, 8 bytes a tensor of the frame, or 0.
+    pub sums: u64,
 }
 
 /// Where the parts of the tensors of a launch go.
@@ -295,6 +298,7 @@ where
             parts: source(of.parts, of.words * 4),
             part_words: of.words,
             status: target(of.status, 4),
+            sums: target(of.sums, 0),
         })
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::format::{Layout, RECORD_BYTES, write};
 use crate::paged::Paged;
-use crate::steps::{self, COUNTS_BYTES, Counting, Placing, Steps, TABLE_BYTES};
+use crate::steps::{self, COUNTS_BYTES, Counting, Decoding, Placing, Steps, TABLE_BYTES};
 use crate::workspace::Workspace;
 use crate::{
     Bases, Codebook, CodebookChoice, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Reference, Result,
@@ -495,7 +495,8 @@ impl Cpu {
             elements: (output.as_mut_ptr() as u64).wrapping_sub(chunks.start * tensor.chunk_bytes()),
             table: 0,
         };
-        let decode = steps.decode(frame.words(), status.as_mut_ptr() as u64)?;
+        let decode =
+            steps.decode(Decoding { words: frame.words(), status: status.as_mut_ptr() as u64, sum: 0 })?;
         decode.check()?;
         // SAFETY: the frame was checked against its layout; only chunks of the range are run, and they lie in the output.
         pieces(chunks.end - chunks.start, PIECE, |piece| unsafe {

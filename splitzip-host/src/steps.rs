@@ -135,7 +135,7 @@ step_of_member! {
         where [S::Given: Given, encode::Arguments<'static, D, S>: Step];
     [D: dtype::Dtype, S: scheme::Scheme] ArrivalStep, (D, S), |of: (&Steps<'_>, Placing)| of.0.encode_arrival_of::<D, S>(of.1),
         where [S::Given: Given, Arriving<D, S>: Step];
-    [D: dtype::Dtype, S: scheme::Scheme] DecodeStep, (D, S), |of: (&Steps<'_>, u64, u64)| of.0.decode_of::<D, S>(of.1, of.2),
+    [D: dtype::Dtype, S: scheme::Scheme] DecodeStep, (D, S), |of: (&Steps<'_>, Decoding)| of.0.decode_of::<D, S>(of.1),
         where [S::Known: Given, decode::Arguments<'static, D, S>: Step];
 }
 
@@ -238,6 +238,17 @@ pub(crate) struct Placing {
     pub seal: bool,
     /// What the frame starts with (static part and dynamic part without words), if nobody else writes it; else 0.
     pub prologue: u64,
+}
+
+/// What decoding a tensor needs besides its places.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Decoding {
+    /// Words of all variable parts.
+    pub words: u64,
+    /// A word for what goes wrong.
+    pub status: u64,
+    /// A double word to which the checksum of what is decoded is added, or 0.
+    pub sum: u64,
 }
 
 /// One tensor of a frame on its way: addresses of the machine that will run the steps.
@@ -472,6 +483,16 @@ impl<'l> Steps<'l> {
             .ok_or_else(|| self.unsupported())
     }
 
+    /// Adds up the checksum of a stored tensor, unless nobody wants it (`sum` is 0). It is read in the frame: an odd last byte has a zero byte behind it there.
+    pub fn sum_of_stored(&self, sum: u64) -> Result<Option<Box<dyn Step>>> {
+        let tensor = self.tensor();
+        if sum == 0 || tensor.bytes == 0 {
+            return Ok(None);
+        }
+        let elements = self.frame + tensor.planes[0].at;
+        Steps { elements, ..*self }.checksum_to(sum, false).map(Some)
+    }
+
     fn checksum_of<D: dtype::Dtype>(&self, sum: u64, keep: bool) -> checksum::Arguments<'static, D> {
         let tensor = self.tensor();
         let elements = tensor.bytes.div_ceil(u64::from(D::BITS / 8));
@@ -485,16 +506,15 @@ impl<'l> Steps<'l> {
         }
     }
 
-    /// Decodes the chunks. `words` are the words of all variable parts.
-    pub fn decode(&self, words: u64, status: u64) -> Result<Box<dyn Step>> {
+    /// Decodes the chunks.
+    pub fn decode(&self, of: Decoding) -> Result<Box<dyn Step>> {
         let (dtype, scheme) = self.names();
-        decode::on_member(dtype, &scheme, DecodeStep((self, words, status))).ok_or_else(|| self.unsupported())
+        decode::on_member(dtype, &scheme, DecodeStep((self, of))).ok_or_else(|| self.unsupported())
     }
 
     fn decode_of<D: dtype::Dtype, S: scheme::Scheme>(
         &self,
-        words: u64,
-        status: u64,
+        Decoding { words, status, sum }: Decoding,
     ) -> decode::Arguments<'static, D, S>
     where
         S::Known: Given,
@@ -513,6 +533,7 @@ impl<'l> Steps<'l> {
             known: S::Known::host(self),
             channels: tensor.channels as u32,
             status: target(status, 4),
+            sum: target(sum, 0),
             tail: self.tail(),
         }
     }

@@ -144,7 +144,7 @@ fn a_graph_on_other_pages() {
         // SAFETY: buffers are as long as the plans say, and outlive the graph.
         unsafe {
             encode.encode(handle, frame.address(), for_encode).unwrap();
-            decode.decode(handle, frame.address(), frame.bytes(), for_decode, status.address()).unwrap();
+            decode.decode(handle, frame.address(), frame.bytes(), for_decode, status.address(), 0).unwrap();
         }
     };
     // SAFETY: as above.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::format::{Frame, add_to_tensor_checksum, chunk_checksum, tensor_checksum};
 use crate::paged::{PageIds, PagedTensor, Runs};
-use crate::steps::{Placing, Steps};
+use crate::steps::{Decoding, Placing, Steps};
 use crate::workspace::Workspace;
 use crate::{Bases, Codebook, Histogram, Result, sampled_chunks};
 use rayon::prelude::*;
@@ -210,7 +210,8 @@ impl Cpu {
                 if has_member {
                     // So that the first chunk of the range lands at the address.
                     let steps = Steps { elements: address.wrapping_sub(held.start), ..steps };
-                    let decode = steps.decode(frame.words(), status_at)?;
+                    let decode =
+                        steps.decode(Decoding { words: frame.words(), status: status_at, sum: 0 })?;
                     decode.check()?;
                     // SAFETY: the frame was checked against its layout; these chunks have room at the address, which is ours alone.
                     unsafe { decode_run(&steps, frame.words(), &*decode, chunks.clone()) };

@@ -217,8 +217,8 @@ impl Cuda {
         EncodePagedPlan::new(self, spec, codebooks, from, pools)
     }
 
-    /// A plan to decode frames of a description into the pages of a request: all tokens, or `tokens`. As [`Executor::decode_paged`], but that checksums are not
-    /// looked at.
+    /// A plan to decode frames of a description into the pages of a request: all tokens, or `tokens`. As [`Executor::decode_paged`], but that checksums are
+    /// computed where they are wanted, and not looked at.
     ///
     /// # Errors
     /// As [`Executor::decode_paged`].
@@ -452,8 +452,7 @@ impl Executor for Cuda {
         for (number, output) in outputs.iter().enumerate() {
             let tensor = frame.tensor(number)?;
             tensor.verify_chunks(0, output)?;
-            let computed = found[8 * (1 + number)..8 * (2 + number)].try_into().map_or(0, u64::from_le_bytes);
-            tensor.verify_checksum(computed)?;
+            tensor.verify_checksum(sum_of(&found, number))?;
         }
         Ok(())
     }
@@ -496,19 +495,31 @@ impl Executor for Cuda {
         }
         let memory = pools.iter().map(|pool| self.upload(pool)).collect::<Result<Vec<_>>>()?;
         let plan = self.plan_decode_paged(frame.spec(), tokens.clone(), to, &DevicePool::of(&memory))?;
-        let (device, status) = (self.upload(frame.bytes())?, self.upload(&[0; 4])?);
+        let tensors = frame.layout().tensors.len();
+        let (device, results) = (self.upload(frame.bytes())?, self.upload(&vec![0; 8 * (1 + tensors)])?);
         let workspace = self.allocate(plan.workspace_bytes())?;
         let length = frame.bytes().len() as u64;
+        let sums = if frame.spec().flags.tensor_checksums { results.address() + 8 } else { 0 };
         // SAFETY: everything lives until the downloads have waited.
-        unsafe { plan.decode(STREAM, device.address(), length, workspace.address(), status.address())? };
-        let mut found = [0; 4];
-        self.download(&status, &mut found)?;
-        if found != [0; 4] {
+        unsafe {
+            plan.decode(STREAM, device.address(), length, workspace.address(), results.address(), sums)?;
+        }
+        let mut found = vec![0; 8 * (1 + tensors)];
+        self.download(&results, &mut found)?;
+        if found[..4] != [0; 4] {
             crate::Cpu::new().decode_paged(frame, tokens, to, pools)?; // knows what is damaged
             return Err(Error::Chunk { tensor: 0, chunk: 0, reason: "a chunk is damaged".to_owned() });
         }
         for (memory, pool) in memory.iter().zip(pools.iter_mut()) {
             self.download(memory, pool)?;
+        }
+        if sums != 0 {
+            for &number in plan.whole_tensors() {
+                frame.tensor(number)?.verify_checksum(sum_of(&found, number))?;
+            }
+        }
+        if plan.takes_whole_tensors() && !frame.spec().flags.chunk_checksums {
+            return Ok(());
         }
         to.verify(frame, tokens, &pools.iter().map(|pool| &**pool).collect::<Vec<_>>())
     }
@@ -523,4 +534,9 @@ impl Executor for Cuda {
         // A range is read by hosts: it is not worth a trip to the device.
         crate::Cpu::new().decode_range(frame, tensor, chunks, output)
     }
+}
+
+/// The checksum of a tensor, of a status (in 8 bytes) and checksums.
+fn sum_of(results: &[u8], tensor: usize) -> u64 {
+    results[8 * (1 + tensor)..].first_chunk().map_or(0, |sum| u64::from_le_bytes(*sum))
 }

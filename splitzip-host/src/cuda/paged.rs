@@ -75,7 +75,7 @@ impl Over {
 
     fn step(&self, memory: u64, frame: u64, workspace: u64, status: u64) -> BatchStep {
         let (batch, groups) = (memory + self.batch_at, self.groups);
-        BatchStep { batch, groups, frame, workspace, parts: 0, words: 0, status }
+        BatchStep { batch, groups, frame, workspace, parts: 0, words: 0, status, sums: 0 }
     }
 }
 

@@ -9,6 +9,7 @@ use super::{
     check_tiled, check_tiles, tiled,
 };
 use crate::cuda::{Cuda, DecodePlan, DeviceBytes, EncodePlan, StreamHandle, driver_error};
+use crate::format::tensor_checksum;
 use crate::{CodebookChoice, Cpu, Error, Executor, Frame, FrameSpec, Result};
 use cudarc::driver::{CudaEvent, CudaStream, PinnedHostSlice, result, sys};
 use std::sync::Arc;
@@ -172,6 +173,7 @@ pub struct DeviceSubject {
     workspace: DeviceBytes,
     decode_workspace: DeviceBytes,
     status: DeviceBytes,
+    sums: DeviceBytes,
     staging: PinnedHostSlice<u8>,
 }
 
@@ -195,6 +197,7 @@ impl DeviceSubject {
             workspace: empty()?,
             decode_workspace: empty()?,
             status: cuda.upload(&[0; 16])?,
+            sums: empty()?,
             staging: staging.map_err(driver_error("allocating page-locked memory"))?,
             cuda: cuda.clone(),
         })
@@ -214,6 +217,7 @@ impl DeviceSubject {
             (&mut self.frame, encode.max_frame_bytes()),
             (&mut self.workspace, encode.workspace_bytes()),
             (&mut self.decode_workspace, decode.workspace_bytes()),
+            (&mut self.sums, 8 * decode.layout().tensors.len() as u64),
         ] {
             if buffer.bytes() < bytes {
                 *buffer = self.cuda.allocate(0)?; // first the old one goes
@@ -243,6 +247,7 @@ impl DeviceSubject {
             Part::Output => self.output.address(),
             Part::Frame => self.frame.address(),
             Part::Status => self.status.address(),
+            Part::Sums => self.sums.address(),
         };
         let staging = self.staging.as_mut_slice().map_err(driver_error("reading results"))?;
         for at in (0..bytes).step_by(STAGING_BYTES) {
@@ -277,7 +282,9 @@ impl DeviceSubject {
         let (encode, decode) = plans;
         self.spoil(&self.output)?;
         self.spoil(&self.frame)?;
-        self.calls(encode, decode, parts, frame_bytes).both()?;
+        let calls = self.calls(encode, decode, parts, frame_bytes);
+        calls.encode()?;
+        calls.checked_decode()?;
         let name = self.cuda.name();
         let what = format!("the bytes that {name} decodes");
         for (number, (&start, &bytes)) in parts.starts.iter().zip(&parts.bytes).enumerate() {
@@ -287,7 +294,19 @@ impl DeviceSubject {
         }
         let what = format!("the status of decoding on {name}");
         self.read(Part::Status, 0, 16, &mut |piece, _, _| check_frame(&what, piece, &[0; 16]))?;
-        if spec.flags.arrival || parts.raw_bytes > COMPARED_BYTES {
+        if parts.raw_bytes > COMPARED_BYTES {
+            return Ok(None);
+        }
+        let inputs = self.tiles.iter().zip(&parts.bytes).map(|(tile, &bytes)| tiled(tile, bytes));
+        let inputs = inputs.collect::<Result<Vec<Vec<u8>>>>()?;
+        let sums = inputs.iter().zip(&spec.tensors);
+        let sums = sums.flat_map(|(input, tensor)| tensor_checksum(tensor.dtype, input).to_le_bytes());
+        let sums: Vec<u8> = sums.collect();
+        let what = format!("the checksums of {name}");
+        self.read(Part::Sums, 0, sums.len() as u64, &mut |piece, _, at| {
+            check_frame(&what, piece, &sums[at as usize..at as usize + piece.len()])
+        })?;
+        if spec.flags.arrival {
             return Ok(None);
         }
         let mut frame = Vec::with_capacity(frame_bytes as usize);
@@ -296,8 +315,6 @@ impl DeviceSubject {
             Ok(())
         })?;
         Frame::parse(&frame)?;
-        let inputs = self.tiles.iter().zip(&parts.bytes).map(|(tile, &bytes)| tiled(tile, bytes));
-        let inputs = inputs.collect::<Result<Vec<Vec<u8>>>>()?;
         let inputs: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
         let expected = Cpu::new().encode_to_vec(spec, &vec![codebook; inputs.len()], &inputs)?;
         check_frame(&format!("the frame of {name}"), &frame, &expected)?;
@@ -323,6 +340,7 @@ impl DeviceSubject {
             frame_bytes,
             workspaces: [self.workspace.address(), self.decode_workspace.address()],
             status: self.status.address(),
+            sums: self.sums.address(),
         }
     }
 }
@@ -335,6 +353,7 @@ enum Part {
     Output,
     Frame,
     Status,
+    Sums,
 }
 
 /// What is measured, with all addresses filled in. The subject that it is of keeps the memory, and waits before it gives any back.
@@ -350,6 +369,7 @@ struct Calls<'c> {
     frame_bytes: u64,
     workspaces: [u64; 2],
     status: u64,
+    sums: u64,
 }
 
 impl Calls<'_> {
@@ -366,6 +386,19 @@ impl Calls<'_> {
     }
 
     fn decode(&self) -> Result<()> {
+        self.decode_with(0)
+    }
+
+    fn checked_decode(&self) -> Result<()> {
+        let bytes = 8 * self.outputs.len();
+        // SAFETY: there is a sum for every tensor.
+        unsafe { result::memset_d8_async(self.sums, 0, bytes, self.stream.raw()) }
+            .map_err(driver_error("clearing checksums"))?;
+        self.decode_with(self.sums)
+    }
+
+    fn decode_with(&self, sums: u64) -> Result<()> {
+        let (workspace, status) = (self.workspaces[1], self.status);
         // SAFETY: as above.
         unsafe {
             self.decode.decode(
@@ -373,15 +406,11 @@ impl Calls<'_> {
                 self.frame,
                 self.frame_bytes,
                 &self.outputs,
-                self.workspaces[1],
-                self.status,
-                0,
+                workspace,
+                status,
+                sums,
             )
         }
-    }
-
-    fn both(&self) -> Result<()> {
-        self.encode().and_then(|()| self.decode())
     }
 }
 
@@ -455,6 +484,7 @@ impl Subject for DeviceSubject {
         }
         let calls = self.calls(encode, decode, &parts, frame_bytes);
         let (copy, encodes, decodes) = (|| calls.copy(raw_bytes), || calls.encode(), || calls.decode());
+        let checked = || calls.checked_decode();
         let timer = &mut self.timer;
         let times =
             (timer.events(effort, &copy)?, timer.events(effort, &encodes)?, timer.events(effort, &decodes)?);
@@ -462,6 +492,7 @@ impl Subject for DeviceSubject {
             graph_copy: timer.graph(effort, &copy)?,
             graph_encode: timer.graph(effort, &encodes)?,
             graph_decode: timer.graph(effort, &decodes)?,
+            checked_decode: timer.events(effort, &checked)?,
             call_encode: timer.host_call(effort, &encodes)?,
             call_decode: timer.host_call(effort, &decodes)?,
         };

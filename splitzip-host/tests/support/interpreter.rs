@@ -6,7 +6,7 @@
 
 use nvptx_builder::interpret::{BlockOrder, LaunchError, Memory, MemoryError, Module, Options};
 use splitzip_host::cuda::{DecodePagedWork, DecodeWork, DevicePool, EncodePagedWork, EncodeWork, PTX, Queue};
-use splitzip_host::format::{unpack, write};
+use splitzip_host::format::{FrameTensor, tensor_checksum, unpack, write};
 use splitzip_host::paged::Paged;
 use splitzip_host::{
     CodebookChoice, Cpu, Dtype, Error, Executor, Frame, FrameSpec, Histogram, Layout, Reference, Result,
@@ -149,7 +149,7 @@ impl<'i> Device<'i> {
         self.read_frame(work.layout(), frame)
     }
 
-    /// Decodes into pools on the device; returns the status.
+    /// Decodes into pools on the device; returns the status. Where it is 0, checksums are those of the frame.
     pub fn decode_paged(
         &self,
         spec: &FrameSpec,
@@ -161,15 +161,35 @@ impl<'i> Device<'i> {
         let work = DecodePagedWork::new("interpreter", spec, tokens, to, pools)?;
         let memory = self.upload_at(work.memory_bytes(), |address| work.memory(address))?;
         let (at, workspace) = (self.upload(frame), self.allocate(work.workspace_bytes()));
-        let status = self.memory.borrow_mut().upload(&[0; 8]);
+        let tensors = work.layout().tensors.len();
+        let results = self.memory.borrow_mut().upload(&vec![0; 8 * (1 + tensors)]);
         // SAFETY: as above.
-        unsafe { work.run(self, memory, at, frame.len() as u64, workspace, status)? };
-        Ok(number(&self.read(status, 8)?) as u32)
+        unsafe { work.run(self, memory, at, frame.len() as u64, workspace, results, results + 8)? };
+        let results = self.read(results, 8 * (1 + tensors))?;
+        let status = number(&results) as u32;
+        // A frame that is damaged where only a parser looks is none.
+        if let (0, Ok(frame)) = (status, Frame::parse(frame)) {
+            let outputs = Cpu::new().decode_to_vecs(&frame)?;
+            for &tensor in work.whole_tensors() {
+                check_sum(&frame.tensor(tensor)?, &outputs[tensor], number(&results[8 * (1 + tensor)..]))?;
+            }
+        }
+        Ok(status)
     }
 
     /// Bytes that must have been written.
     fn read(&self, address: u64, bytes: usize) -> Result<Vec<u8>> {
         self.memory.borrow_mut().read(address, bytes).map_err(memory_error)
+    }
+}
+
+/// Compares the checksum that decoding has added up with that of the elements, and of the frame.
+fn check_sum(tensor: &FrameTensor<'_, '_>, output: &[u8], computed: u64) -> Result<()> {
+    tensor.verify_checksum(computed)?;
+    let found = tensor_checksum(tensor.layout().dtype, output);
+    match found == computed {
+        true => Ok(()),
+        false => Err(Error::Checksum { tensor: 0, chunk: None, found, computed }),
     }
 }
 
@@ -402,8 +422,7 @@ impl Executor for Interpreter {
         if frame.spec().flags.packed {
             return self.decode(&Frame::parse(&unpack(frame)?)?, outputs);
         }
-        let sums = frame.spec().flags.tensor_checksums;
-        let decoded = self.decode_bytes(frame.spec(), frame.bytes(), sums)?;
+        let decoded = self.decode_bytes(frame.spec(), frame.bytes(), true)?;
         if decoded.status != 0 {
             Reference.decode(frame, outputs)?; // knows what is damaged
             let reason = "the device says that a chunk is damaged".to_owned();
@@ -413,9 +432,7 @@ impl Executor for Interpreter {
             output.copy_from_slice(decoded_output);
             let tensor = frame.tensor(number)?;
             tensor.verify_chunks(0, output)?;
-            if sums {
-                tensor.verify_checksum(decoded.sums[number])?;
-            }
+            check_sum(&tensor, output, decoded.sums[number])?;
         }
         Ok(())
     }

@@ -221,6 +221,14 @@ impl Program {
         self.own
     }
 
+    /// See [`crate::tile::Program::gather`]: a block of one program.
+    #[inline(always)]
+    pub fn gather(&self, value: u32) -> Option<(Lanes<u32>, u32)> {
+        let mut gathered = Lanes([0; 32]);
+        gathered.0[0] = value;
+        Some((gathered, 1))
+    }
+
     /// `value`: there is one lane after the other.
     #[inline(always)]
     pub fn uniform(&self, value: u32) -> u32 {

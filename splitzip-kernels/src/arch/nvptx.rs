@@ -188,6 +188,9 @@ impl Shared {
 
 // ----------------------------------------------------------------------------------------------------- program
 
+/// The barrier of [`Program::gather`].
+const GATHERED: u32 = 1;
+
 /// The warp that runs a program, and its memory.
 #[derive(Clone, Copy)]
 pub struct Program {
@@ -276,6 +279,23 @@ impl Program {
     pub fn sync_block(&self) {
         // SAFETY: every thread of the block comes here, by contract.
         unsafe { _syncthreads() }
+    }
+
+    /// See [`crate::tile::Program::gather`].
+    #[inline(always)]
+    pub fn gather(&self, value: u32) -> Option<(Lanes<u32>, u32)> {
+        let (rank, lane) = (self.rank(), lane());
+        if lane == 0 {
+            self.block.at(rank * 4).store32(value);
+        }
+        self.sync();
+        if rank != 0 {
+            self.arrive(GATHERED);
+            return None;
+        }
+        self.wait(GATHERED);
+        let gathered = Lanes(if lane < self.warps { self.block.at(lane * 4).load32() } else { 0 });
+        Some((gathered, self.warps))
     }
 
     /// The level of the machine that the body was compiled for: of a CPU, see `cpu.rs`.

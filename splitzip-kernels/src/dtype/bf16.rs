@@ -18,6 +18,7 @@ impl Dtype for Bf16 {
     type Words = [u32; 16];
     type Residuals = [u32; 8];
     type UpperResiduals = [u32; 0];
+    type Spread = [u32; 16];
 
     #[inline(always)]
     fn split(words: [u32; 16]) -> ([u32; 8], [u32; 0]) {

@@ -1,16 +1,13 @@
 //! e5m2: sign, 5 bits of exponent, 2 of mantissa. Its residual is three bit planes.
 
-use super::{Dtype, four_times, from_three_planes, spread8, three_planes, word_functions};
+use super::{Dtype, four_times, join_high_bytes, split_high_bytes, word_functions};
 use crate::unroll;
 
 /// e5m2.
 #[derive(Clone, Copy, Debug)]
 pub struct E5m2;
 
-const MANTISSAS: u32 = 0x0303_0303;
 const EXPONENTS: u32 = 0x1f1f_1f1f;
-/// Of a residual.
-const SIGNS: u32 = 0x0404_0404;
 
 impl Dtype for E5m2 {
     const NAME: &'static str = "e5m2";
@@ -20,12 +17,11 @@ impl Dtype for E5m2 {
     type Words = [u32; 8];
     type Residuals = [u32; 0];
     type UpperResiduals = [u32; 3];
+    type Spread = [u32; 8];
 
     #[inline(always)]
     fn split(words: [u32; 8]) -> ([u32; 0], [u32; 3]) {
-        let mut out = [0; 8];
-        unroll!(i < 8 => out[i] = (words[i] & MANTISSAS) | (words[i] >> 5 & SIGNS));
-        ([], three_planes(out))
+        ([], split_high_bytes(words))
     }
 
     #[inline(always)]
@@ -36,17 +32,13 @@ impl Dtype for E5m2 {
     }
 
     #[inline(always)]
-    fn spread(words: [u32; 8]) -> [u32; 16] {
-        spread8(words)
+    fn spread(words: [u32; 8]) -> [u32; 8] {
+        words
     }
 
     #[inline(always)]
     fn join(exponents: [u32; 8], _: [u32; 0], upper: [u32; 3]) -> [u32; 8] {
-        let (residuals, mut out) = (from_three_planes(upper), [0; 8]);
-        unroll!(i < 8 => {
-            out[i] = (exponents[i] & EXPONENTS) << 2 | (residuals[i] & MANTISSAS) | (residuals[i] & SIGNS) << 5
-        });
-        out
+        join_high_bytes(exponents, upper)
     }
 
     word_functions!(8, four_times, 0xff);

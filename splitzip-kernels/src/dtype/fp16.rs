@@ -1,7 +1,7 @@
 //! fp16: sign, 5 bits of exponent, 10 of mantissa. Its residual is 11 bits: a byte of mantissa, and three bit planes of the
 //! other two mantissa bits and the sign.
 
-use super::{Dtype, from_three_planes, high_bytes, spread16, three_planes, twice, word_functions};
+use super::{Dtype, high_bytes, join_high_bytes, split_high_bytes, twice, word_functions};
 use crate::arch::{even_bytes, zip_bytes_high, zip_bytes_low};
 use crate::unroll;
 
@@ -9,10 +9,7 @@ use crate::unroll;
 #[derive(Clone, Copy, Debug)]
 pub struct Fp16;
 
-const MANTISSAS: u32 = 0x0303_0303;
 const EXPONENTS: u32 = 0x1f1f_1f1f;
-/// Of a residual's upper three bits.
-const SIGNS: u32 = 0x0404_0404;
 
 impl Dtype for Fp16 {
     const NAME: &'static str = "fp16";
@@ -22,15 +19,13 @@ impl Dtype for Fp16 {
     type Words = [u32; 16];
     type Residuals = [u32; 8];
     type UpperResiduals = [u32; 3];
+    type Spread = [u32; 8];
 
     #[inline(always)]
     fn split(words: [u32; 16]) -> ([u32; 8], [u32; 3]) {
-        let (mut low, mut high) = ([0; 8], high_bytes(words));
-        unroll!(i < 8 => {
-            low[i] = even_bytes(words[2 * i], words[2 * i + 1]);
-            high[i] = (high[i] & MANTISSAS) | (high[i] >> 5 & SIGNS)
-        });
-        (low, three_planes(high))
+        let mut low = [0; 8];
+        unroll!(i < 8 => low[i] = even_bytes(words[2 * i], words[2 * i + 1]));
+        (low, split_high_bytes(high_bytes(words)))
     }
 
     #[inline(always)]
@@ -41,17 +36,16 @@ impl Dtype for Fp16 {
     }
 
     #[inline(always)]
-    fn spread(words: [u32; 16]) -> [u32; 16] {
-        spread16(words)
+    fn spread(words: [u32; 16]) -> [u32; 8] {
+        high_bytes(words)
     }
 
     #[inline(always)]
     fn join(exponents: [u32; 8], residuals: [u32; 8], upper: [u32; 3]) -> [u32; 16] {
-        let (upper, mut out) = (from_three_planes(upper), [0; 16]);
+        let (high, mut out) = (join_high_bytes(exponents, upper), [0; 16]);
         unroll!(i < 8 => {
-            let high = (exponents[i] & EXPONENTS) << 2 | (upper[i] & MANTISSAS) | (upper[i] & SIGNS) << 5;
-            out[2 * i] = zip_bytes_low(residuals[i], high);
-            out[2 * i + 1] = zip_bytes_high(residuals[i], high)
+            out[2 * i] = zip_bytes_low(residuals[i], high[i]);
+            out[2 * i + 1] = zip_bytes_high(residuals[i], high[i])
         });
         out
     }

@@ -15,9 +15,10 @@ pub use e4m3::E4m3;
 pub use e5m2::E5m2;
 pub use fp16::Fp16;
 
-use crate::arch::{odd_bytes, zip_bytes_high, zip_bytes_low};
+use crate::arch::{odd_bytes, select};
+use crate::scheme::Spread;
 use crate::tile::Words;
-use crate::tile::bits::{transpose, unweave, weave};
+use crate::tile::bits::{planes, transpose};
 use crate::unroll;
 
 /// An element type.
@@ -36,13 +37,15 @@ pub trait Dtype: Copy + 'static {
     type Residuals: Words;
     /// The bit planes of what the packed plane does not hold, or none.
     type UpperResiduals: Words;
+    /// Where coding has the exponents: two a word, each at the top of its half, or bytes that have them in their middle.
+    type Spread: Spread;
 
     /// The signs and mantissas.
     fn split(words: Self::Words) -> (Self::Residuals, Self::UpperResiduals);
     /// The exponents, four bytes a word, in the order of the elements of each run.
     fn exponents(words: Self::Words) -> [u32; 8];
-    /// Two exponents a word, each at the top of its half; what is below does not matter.
-    fn spread(words: Self::Words) -> [u32; 16];
+    /// The exponents for coding.
+    fn spread(words: Self::Words) -> Self::Spread;
     /// The way back from both. Bits of an exponent byte above its width do not matter.
     fn join(exponents: [u32; 8], residuals: Self::Residuals, upper: Self::UpperResiduals) -> Self::Words;
     /// 32 times the element in the low bits of `word`.
@@ -122,17 +125,6 @@ fn spread16(words: [u32; 16]) -> [u32; 16] {
     out
 }
 
-/// The same for four 8-bit elements a word.
-#[inline(always)]
-fn spread8(words: [u32; 8]) -> [u32; 16] {
-    let mut out = [0; 16];
-    unroll!(i < 8 => {
-        out[2 * i] = zip_bytes_low(0, words[i]) << 1;
-        out[2 * i + 1] = zip_bytes_high(0, words[i]) << 1
-    });
-    out
-}
-
 /// The high bytes of 16-bit elements.
 #[inline(always)]
 fn high_bytes(words: [u32; 16]) -> [u32; 8] {
@@ -141,15 +133,25 @@ fn high_bytes(words: [u32; 16]) -> [u32; 8] {
     out
 }
 
-/// Bytes below 8 to three bit planes.
+/// The bit planes of sign and two bits of mantissa of bytes that have five bits of exponent between them: e5m2, and the high bytes of fp16.
 #[inline(always)]
-fn three_planes(bytes: [u32; 8]) -> [u32; 3] {
-    let [a, b, c, _] = transpose(weave(bytes));
+fn split_high_bytes(bytes: [u32; 8]) -> [u32; 3] {
+    // All planes: coding takes those of exponents.
+    let [a, b, _, _, _, _, _, c] = planes(bytes);
     [a, b, c]
 }
 
 /// The way back.
 #[inline(always)]
-fn from_three_planes([a, b, c]: [u32; 3]) -> [u32; 8] {
-    unweave(transpose([a, b, c, 0]))
+fn join_high_bytes(exponents: [u32; 8], [a, b, c]: [u32; 3]) -> [u32; 8] {
+    const MANTISSAS: u32 = 0x0303_0303;
+    const EXPONENTS: u32 = 0x7c7c_7c7c;
+    // Nibbles of sign and mantissa, those of two words woven: the sign of each is already at the top of one of them.
+    let (woven, mut out) = (transpose([a, b, 0, c]), [0; 8]);
+    unroll!(i < 8 => {
+        let x = woven[i / 2];
+        let rest = if i % 2 == 0 { select(MANTISSAS, x, x << 4) } else { select(MANTISSAS, x >> 4, x) };
+        out[i] = select(EXPONENTS, exponents[i] << 2, rest)
+    });
+    out
 }

@@ -3,6 +3,7 @@
 //! A frame may come from anywhere: every length, position and mode that is read from it is checked before it is used, and a chunk
 //! that does not hold together is reported in `status` instead of followed.
 
+use super::checksum_kernel::add_shares;
 use crate::dtype::*;
 use crate::kernel;
 use crate::launch::Chunks;
@@ -11,20 +12,22 @@ use crate::stream::{
     ENTRY_MODE_SHIFT, ENTRY_WORDS, GROUP, MODE_CODED, MODE_EQUAL, MODE_RAW, MODE_ZEROS, groups,
 };
 use crate::tile::{
-    Chunk, DirectoryIn, In, Out, Parts, Program, Status, Tail, TailArea, Tile, map, raw_words,
+    Chunk, DirectoryIn, In, Out, Parts, Program, Status, Tail, TailArea, TensorSums, Tile, map, raw_words,
 };
 
 /// Decodes a chunk.
 ///
 /// `parts` are all variable parts of the frame, `part_words` words of them; `known` is the codebook of the tensor, its channel bases
 /// (`channels` of them a group), or nothing. A damaged chunk sets `status` (0 before) and gives some elements; nothing outside of `words` is written.
+/// The checksum of what was decoded is added to `sum`, if anybody wants it.
 #[kernel(
     dtype = [Bf16, Fp16, E4m3, E5m2],
     scheme = [W4, W3, W2x3, W2x2x3, W3Channel, W2x3Channel, W2x2x3Channel],
     except = [(E4m3, W4)],
     warps = 8,
     blocks = resident_blocks::<D>(),
-    shared = S::DECODE_SHARED
+    shared = S::DECODE_SHARED,
+    block_shared = Program::GATHERED_BYTES
 )]
 pub fn decode<D: Dtype, S: Scheme>(
     program: &Program,
@@ -39,10 +42,15 @@ pub fn decode<D: Dtype, S: Scheme>(
     known: S::Known,
     channels: u32,
     status: Status,
+    sum: TensorSums,
     tail: Tail,
 ) {
     let chunk = Chunk::of(program, chunks, tail);
+    let checks = sum.are_wanted();
     if chunk.valid == 0 {
+        if checks {
+            add_shares::<D>(program, &chunk, None, chunks.elements, || sum.of(0));
+        }
         return;
     }
     let planes = Planes { residuals, upper_residuals, codes, directory };
@@ -58,6 +66,9 @@ pub fn decode<D: Dtype, S: Scheme>(
         || {},
     );
     words.store(program, &chunk, TailArea::Words, &elements);
+    if checks {
+        add_shares::<D>(program, &chunk, Some(&elements), chunks.elements, || sum.of(0));
+    }
     prefetch(&chunk, chunks, directory, parts, part_words);
 }
 

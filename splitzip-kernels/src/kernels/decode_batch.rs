@@ -1,5 +1,6 @@
 //! Decode, for the tensors of a batch, into pages.
 
+use super::checksum_kernel::add_shares;
 use super::decode_kernel::{self, AHEAD, Planes, decode_chunk};
 use crate::dtype::*;
 use crate::kernel;
@@ -8,13 +9,14 @@ use crate::scheme::*;
 use crate::stream::GROUP;
 use crate::tile::{
     Batch, BatchFrameIn, BatchGroup, BatchOf, BatchWorkspace, DirectoryIn, In, InBatch, OfBatch, Parts,
-    Program, Status, Words,
+    Program, Status, TensorSums, Words,
 };
 
 /// Decodes a chunk of a tensor of a batch.
 ///
 /// `parts` are all variable parts of the frame, `part_words` words of them. A damaged chunk, and a page that the pool does not have, set `status` (0 before);
 /// nothing outside of the places of the wanted elements is written.
+/// The checksum of what was decoded of a tensor is added to its one of `sums`, if anybody wants them.
 #[kernel(
     dtype = [Bf16, Fp16, E4m3, E5m2],
     scheme = [W4, W3, W2x3, W2x2x3, W3Channel, W2x3Channel, W2x2x3Channel],
@@ -25,7 +27,8 @@ use crate::tile::{
     ],
     warps = 8,
     blocks = resident_blocks::<D, S>(),
-    shared = chunk_memory::<D, S>() + BatchGroup::BYTES
+    shared = chunk_memory::<D, S>() + BatchGroup::BYTES,
+    block_shared = Program::GATHERED_BYTES
 )]
 pub fn decode_batch<D: Dtype, S: Scheme>(
     program: &Program,
@@ -36,6 +39,7 @@ pub fn decode_batch<D: Dtype, S: Scheme>(
     parts: Parts,
     part_words: u64,
     status: Status,
+    sums: TensorSums,
 ) {
     let batch = batch.tensors();
     let (index, groups) = (program.index(), chunks.groups as u32);
@@ -46,7 +50,12 @@ pub fn decode_batch<D: Dtype, S: Scheme>(
     let found = batch.describe_to_program(program, group, chunk_memory::<D, S>());
     let tensor = found.tensor();
     let chunk = tensor.chunk(found.number(), index % GROUP, workspace);
+    // The programs of a block have chunks of one group, so of one tensor.
+    let (checks, sum) = (sums.are_wanted(), || sums.of(tensor.number()));
     if chunk.valid == 0 {
+        if checks {
+            add_shares::<D>(program, &chunk, None, tensor.elements(), sum);
+        }
         return;
     }
     let planes = Planes::<D, S> {
@@ -70,6 +79,9 @@ pub fn decode_batch<D: Dtype, S: Scheme>(
     let elements = decode_chunk::<D, S, LEVEL>(
         program, &chunk, planes, parts, part_words, known, channels, status, meanwhile,
     );
+    if checks {
+        add_shares::<D>(program, &chunk, Some(&elements), tensor.elements(), sum);
+    }
     program.sync();
     tensor.store(program, &chunk, found, &elements, status);
 }
@@ -102,5 +114,6 @@ const fn chunk_memory<D: Dtype, S: Scheme>() -> u32 {
 /// As [`decode`](super::decode()) has; less one where the registers do not suffice to look for places.
 const fn resident_blocks<D: Dtype, S: Scheme>() -> u32 {
     let blocks = decode_kernel::resident_blocks::<D>();
-    if S::Second::COUNT == 0 || S::CHANNELS && S::Third::COUNT != 0 { blocks - 1 } else { blocks }
+    let few = S::Second::COUNT == 0 || S::CHANNELS && (S::Third::COUNT != 0 || cfg!(feature = "sm80"));
+    if few { blocks - 1 } else { blocks }
 }

@@ -224,8 +224,9 @@ const fn in_order<D: Dtype, S: Scheme>() -> (Seats, u32) {
     let programs = if bf16 && three_levels && !S::CHANNELS { 8 } else { 16 };
     let blocks = match (cfg!(feature = "sm80"), programs) {
         (false, 8) => 4,
-        (false, _) if S::PACKED || bf16 => 3,
-        (false, _) => 2,
+        // These two spill with 32 registers.
+        (false, _) if !bf16 && D::MANTISSA_BITS % 8 == 2 && three_levels && !S::CHANNELS => 2,
+        (false, _) => 3,
         (true, 8) => 3,
         (true, _) if S::CHANNELS => 1,
         (true, _) => 2,

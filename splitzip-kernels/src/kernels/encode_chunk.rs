@@ -1,7 +1,7 @@
 //! How a chunk is encoded, wherever its elements are and its parts go.
 
 use crate::dtype::Dtype;
-use crate::scheme::{Coded, Scheme, Shape, sums_of_runs, zeros_and_sum};
+use crate::scheme::{Coded, Scheme, Shape, Spread, zeros_and_sum};
 use crate::stream::{ENTRY_MODE_SHIFT, MODE_EQUAL, MODE_RAW};
 use crate::tile::{
     Chunk, InChunk, Out, Program, Records, TailArea, Tile, Turns, Words, each_run, generate, map, raw_words,
@@ -52,11 +52,16 @@ pub(super) fn encode_chunk<D: Dtype, S: Scheme, T: Turns, F: Frame<D, S>, const 
     };
     let sums = turns.sums(program, is_whole_group, channels);
     if S::CHANNELS && sums.are_wanted() {
-        turns.sum_up(program, sums, &map(&spread, sums_of_runs::<D>));
+        turns.sum_up(program, sums, &map(&spread, |s| s.sums_of_runs::<D>()));
     }
     let mut book = S::first_book::<D, LEVEL>(program, chunk, staged, channels, sums, &spread, first);
     let mut coded = S::code::<D, LEVEL>(program, chunk, book, &spread);
     let mut shape = S::shape::<D>(program, book, &coded);
+    let store_codes = |codes: &Tile<S::Codes>| frame.codes().store(program, chunk, TailArea::Codes, codes);
+    let early = stores_codes_early::<D, S, T>();
+    if early {
+        store_codes(&coded.codes);
+    }
     if S::EQUAL_SHOWS {
         let unusual = if S::Second::COUNT == 0 { shape.escaped } else { shape.marked };
         equal = unusual == 0 || unusual == chunk.valid;
@@ -66,10 +71,14 @@ pub(super) fn encode_chunk<D: Dtype, S: Scheme, T: Turns, F: Frame<D, S>, const 
     if !equal && S::is_bad(&shape, raw) {
         let (zeros, sum) = zeros_and_sum::<D>(program, chunk, input);
         let second = S::second_book::<D>(program, chunk, book, zeros, sum);
-        // Two levels are kept until here. Of one, it is rare to come here, and a register decides.
-        if S::Second::COUNT == 0 || !S::is_same(book, second) {
+        // Two levels are kept until here. Of one, it is rare to come here, and a register decides, as with fp16 (on sm_100).
+        let two = S::Second::COUNT != 0 && !(D::MANTISSA_BITS == 10 && S::Third::COUNT == 0 && !S::CHANNELS);
+        if !two || !S::is_same(book, second) {
             (coded, shape, book) =
                 code_again::<D, S, LEVEL>(program, chunk, input, second, book, shape.words);
+            if early {
+                store_codes(&coded.codes);
+            }
         }
     }
     let (mut entry, mut is_coded) = (shape.words | S::mode(book) << ENTRY_MODE_SHIFT, 1);
@@ -78,13 +87,28 @@ pub(super) fn encode_chunk<D: Dtype, S: Scheme, T: Turns, F: Frame<D, S>, const 
         part.store_uniform(first());
     } else if shape.words >= raw {
         (entry, is_coded) = (raw | MODE_RAW << ENTRY_MODE_SHIFT, 0);
-        part.store_raw::<D, S, LEVEL>(program, chunk, &map(&again::<D, S>(program, input, 1), D::exponents));
-        coded.codes = map(&again::<D, S>(program, input, 1), |e| S::raw_codes(D::exponents(e)));
+        part.store_raw::<D, S, LEVEL>(program, chunk, &map(&again::<D, S>(program, input, 1), D::spread));
+        coded.codes = map(&again::<D, S>(program, input, 1), |e| S::raw_codes::<D>(D::spread(e)));
+        if early {
+            store_codes(&coded.codes);
+        }
     }
-    frame.codes().store(program, chunk, TailArea::Codes, &coded.codes);
+    if !early {
+        store_codes(&coded.codes);
+    }
     turns.count(program, frame.records(), entry);
     if is_coded != 0 {
         S::write::<D, LEVEL>(program, book, &coded, &shape, input, part);
+    }
+}
+
+/// Are codes stored before it is known whether the chunk is a rare one, and then once more? Members that fit their registers only so.
+const fn stores_codes_early<D: Dtype, S: Scheme, T: Turns>() -> bool {
+    let (levels, three) = (S::Second::COUNT != 0, S::Third::COUNT != 0);
+    match (D::EXPONENT_BITS, D::BITS) {
+        (4, _) => levels && (!S::CHANNELS || three || T::STAYS),
+        (5, 16) => levels && S::CHANNELS,
+        _ => false,
     }
 }
 

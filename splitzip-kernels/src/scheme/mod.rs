@@ -6,6 +6,7 @@
 
 mod ladder;
 mod shape;
+mod spread;
 mod w2x2x3;
 mod w2x3;
 mod w3;
@@ -15,8 +16,9 @@ mod zeros;
 
 pub use ladder::Ladder;
 pub use shape::{Coded, Shape};
+pub use spread::Spread;
 pub use w4::{ESCAPE, W4, W4Table, encode_table};
-pub use window::{Base, ValuePlanes, Window, low_of, sums_of_runs};
+pub use window::{Base, ValuePlanes, Window, low_of};
 pub use zeros::zeros_and_sum;
 
 /// `w3` with a base per chunk.
@@ -81,7 +83,7 @@ pub trait Scheme: Copy + 'static {
         staged: Self::Book,
         channels: u32,
         sums: GroupSums,
-        spread: &Tile<[u32; 16]>,
+        spread: &Tile<D::Spread>,
         first: impl Fn() -> u32,
     ) -> Self::Book;
     /// Codes the exponents.
@@ -89,7 +91,7 @@ pub trait Scheme: Copy + 'static {
         program: &Program,
         chunk: &Chunk,
         book: Self::Book,
-        spread: &Tile<[u32; 16]>,
+        spread: &Tile<D::Spread>,
     ) -> Coded<Self>;
     /// Does a chunk of this shape deserve a second try?
     fn is_bad(shape: &Shape, raw: u32) -> bool;
@@ -118,7 +120,7 @@ pub trait Scheme: Copy + 'static {
     );
 
     /// The first-level codes of a raw chunk: the low bits of its exponents.
-    fn raw_codes(exponents: [u32; 8]) -> Self::Codes;
+    fn raw_codes<D: Dtype>(spread: D::Spread) -> Self::Codes;
     /// The way back: the low bits, a byte each.
     fn low_bits(codes: Self::Codes) -> [u32; 8];
 

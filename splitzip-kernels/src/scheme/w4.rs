@@ -3,9 +3,8 @@
 //! The encoder looks exponents up in a table of 256 bytes: the code, or [`ESCAPE`]. Codes and marks come out of one look-up. An escape is a
 //! whole word, so that lanes write and read them without a bit string.
 
-use super::{Coded, Scheme, Shape};
-use crate::arch::odd_bytes;
-use crate::dtype::{Dtype, exponent_bytes};
+use super::{Coded, Scheme, Shape, Spread};
+use crate::dtype::Dtype;
 use crate::stream::MODE_CODED;
 use crate::tile::bits::{high_bits, pack_nibbles, unpack_nibbles};
 use crate::tile::{
@@ -73,7 +72,7 @@ impl Scheme for W4 {
         staged: StagedTable,
         _: u32,
         _: GroupSums,
-        _: &Tile<[u32; 16]>,
+        _: &Tile<D::Spread>,
         _: impl Fn() -> u32,
     ) -> StagedTable {
         staged
@@ -84,18 +83,9 @@ impl Scheme for W4 {
         program: &Program,
         chunk: &Chunk,
         table: StagedTable,
-        spread: &Tile<[u32; 16]>,
+        spread: &Tile<D::Spread>,
     ) -> Coded<W4> {
-        let exponents = map(spread, |s| {
-            let mut out = [0; 8];
-            unroll!(i < 8 => {
-                out[i] = odd_bytes(s[2 * i], s[2 * i + 1]) >> (8 - D::EXPONENT_BITS);
-                if D::EXPONENT_BITS < 8 {
-                    out[i] &= exponent_bytes::<D>();
-                }
-            });
-            out
-        });
+        let exponents = map(spread, |s| s.bytes::<D>());
         let values = program.look_up_256(table, &exponents);
         let (codes, escaped) = map(&values, |v| (pack_nibbles(v), high_bits(v)));
         let none = map(spread, |_| 0u32);
@@ -151,8 +141,8 @@ impl Scheme for W4 {
     }
 
     #[inline(always)]
-    fn raw_codes(exponents: [u32; 8]) -> [u32; 4] {
-        pack_nibbles(exponents)
+    fn raw_codes<D: Dtype>(spread: D::Spread) -> [u32; 4] {
+        pack_nibbles(spread.bytes::<D>())
     }
 
     #[inline(always)]

@@ -4,14 +4,12 @@
 //! coding is done on the bit planes of 32 distances, so that every plane of every code is one instruction. Zeros would spoil the mean: a chunk with
 //! many escapes is tried again without them (`docs/format.md`, section 4), which plain data never pays for.
 
+use super::spread::{Spread, lows_of_halves};
 use super::w4::exponent_at;
 use super::{Coded, DECODE_PART, Ladder, Scheme, Shape};
-use crate::arch::{
-    add_clamp_halves, add_min_halves, odd_bytes, permute, sum_bytes, zip_bytes_high, zip_bytes_low,
-};
-use crate::dtype::{Dtype, exponent_bytes};
+use crate::dtype::Dtype;
 use crate::stream::{GROUP, MODE_CODED, MODE_ZEROS};
-use crate::tile::bits::{from_planes, planes, transpose, unweave, weave, zero_bytes};
+use crate::tile::bits::{from_planes, planes, transpose, unweave, weave};
 use crate::tile::{
     ChannelBases, ChannelBasesOut, Chunk, GroupSums, InChunk, Nothing, Part, Parts, Program, Tile, Words,
     count_before, lane_map, map, patch,
@@ -55,85 +53,20 @@ const fn limit<D: Dtype, L: Ladder>() -> u32 {
     if D::EXPONENT_BITS < 8 { (1 << D::EXPONENT_BITS) - 1 } else { 255 - L::VALUES }
 }
 
-/// Four bytes a word, each with an exponent in its top bits.
-#[inline(always)]
-fn top_bytes<D: Dtype>(spread: [u32; 16]) -> [u32; 8] {
-    let mut out = [0; 8];
-    unroll!(i < 8 => {
-        out[i] = odd_bytes(spread[2 * i], spread[2 * i + 1]);
-        if D::EXPONENT_BITS < 8 {
-            out[i] &= exponent_bytes::<D>() << (8 - D::EXPONENT_BITS);
-        }
-    });
-    out
-}
-
-/// The sum of a lane's exponents.
-#[inline(always)]
-fn sum_of_lane<D: Dtype>(spread: [u32; 16]) -> u32 {
-    let (bytes, mut sum) = (top_bytes::<D>(spread), 0);
-    unroll!(i < 8 => sum = sum_bytes(bytes[i], sum));
-    sum >> (8 - D::EXPONENT_BITS)
-}
-
 /// The sum of the exponents of a chunk. A short one is filled up with its first element, whose exponents are taken out again.
 #[inline(always)]
 fn sum_of_chunk<D: Dtype, const LEVEL: u32>(
     program: &Program,
     chunk: &Chunk,
-    spread: &Tile<[u32; 16]>,
+    spread: &Tile<D::Spread>,
     first: impl Fn() -> u32,
 ) -> u32 {
-    let sum = program.sum(&map(spread, |s| sum_of_lane::<D>(s)));
+    let sum = program.sum(&map(spread, |s| s.sum::<D>()));
     if chunk.is_whole() {
         return sum;
     }
     let exponent = first() >> D::MANTISSA_BITS & ((1 << D::EXPONENT_BITS) - 1);
     sum - (1024 - chunk.valid) * exponent
-}
-
-/// The sums of the exponents of a lane's four runs, a half each.
-#[inline(always)]
-pub fn sums_of_runs<D: Dtype>(spread: [u32; 16]) -> [u32; 4] {
-    let exponents = |i: usize| match D::EXPONENT_BITS {
-        8 => permute(spread[i], 0, 0x4341),
-        bits => spread[i] >> (16 - bits) & (((1 << bits) - 1) * 0x0001_0001),
-    };
-    let mut out = [0; 4];
-    unroll!(i < 4 => out[i] = exponents(i) + exponents(i + 4) + exponents(i + 8) + exponents(i + 12));
-    out
-}
-
-/// The low ends of windows, from means, a half each: [`low_of`] of both.
-#[inline(always)]
-fn lows_of_halves<D: Dtype, L: Ladder>(means: [u32; 4]) -> [u32; 4] {
-    let all = |half: u32| (half & 0xffff) * 0x0001_0001;
-    let mut out = [0; 4];
-    unroll!(i < 4 => out[i] = match D::EXPONENT_BITS {
-        8 => add_clamp_halves(means[i], all(L::MEAN.wrapping_neg()), all(255 - L::VALUES)),
-        bits => (means[i] + all((1 << bits) - L::MEAN)) & all((1 << bits) - 1),
-    });
-    out
-}
-
-/// The bit planes of the values, from exponents and what to add to each (the low end, negated) at the top of halves.
-#[inline(always)]
-fn values<D: Dtype, L: Ladder>(spread: [u32; 16], add: impl Fn(usize) -> u32) -> L::Values {
-    let shift = 16 - D::EXPONENT_BITS;
-    let limit = (limited_values::<D, L>() << shift | ((1 << shift) - 1)) * 0x0001_0001;
-    let mut out = [0; 8];
-    unroll!(i < 8 => {
-        let (a, b) = (add_min_halves(spread[2 * i], add(2 * i), limit), add_min_halves(spread[2 * i + 1], add(2 * i + 1), limit));
-        out[i] = odd_bytes(a, b) >> (8 - D::EXPONENT_BITS)
-    });
-    L::Values::from_bytes(out)
-}
-
-/// Four bytes, each negated.
-#[inline(always)]
-fn negated_bytes(x: u32) -> u32 {
-    const HIGH: u32 = 0x8080_8080;
-    (HIGH - (x & !HIGH)) ^ (!x & HIGH)
 }
 
 /// Planes of values in which exponent 0 has a code: see `docs/format.md`, section 4. `zeros` are the elements with exponent 0.
@@ -219,12 +152,6 @@ value_planes!(
     }
 );
 
-/// What stands for all values outside; the largest distance, where a window is wider than the exponents.
-const fn limited_values<D: Dtype, L: Ladder>() -> u32 {
-    let most = (1 << D::EXPONENT_BITS) - 1;
-    if L::VALUES < most { L::VALUES } else { most }
-}
-
 impl<L: Ladder, const CHANNEL: bool> Window<L, CHANNEL> {
     const LEVELS: [u32; 2] = [L::Second::COUNT, L::Third::COUNT];
 }
@@ -259,7 +186,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         staged: Base,
         channels: u32,
         sums: GroupSums,
-        spread: &Tile<[u32; 16]>,
+        spread: &Tile<D::Spread>,
         first: impl Fn() -> u32,
     ) -> Base {
         if $channel {
@@ -279,35 +206,24 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         _: &Program,
         chunk: &Chunk,
         book: Base,
-        spread: &Tile<[u32; 16]>,
+        spread: &Tile<D::Spread>,
     ) -> Coded<Self> {
         // Before the values: so that no register holds the exponents after them.
         let zeros = if book.zeros != 0 {
-            lane_map!((spread), |s| zero_bytes(top_bytes::<D>(s)))
+            lane_map!((spread), |s| s.zeros::<D>())
         } else {
             map(spread, |_| 0u32)
         };
         let values = if $channel && book.own == 0 && book.sums.are_wanted() {
             lane_map!((spread, &book.sums.means()), |s, means| {
-                let mut add = lows_of_halves::<D, L>(means);
-                // Negated, and no bit below those of exponents: a carry from there would be one of a value.
-                let exponents = ((1 << D::EXPONENT_BITS) - 1) * 0x0001_0001;
-                unroll!(i < 4 => add[i] = ((0x0100_0100 - add[i]) & exponents) << (16 - D::EXPONENT_BITS));
-                values::<D, L>(s, |i| add[i % 4])
+                s.values_of_runs::<D, L>(lows_of_halves::<D, L>(means))
             })
         } else if $channel && book.own == 0 {
             let lows = book.bases.known().of(chunk, book.channels);
-            lane_map!((spread, &lows), |s, lows| {
-                // A base of 0 to 31 (255) to the top 5 (8) bits of a half, negated there.
-                let add = |i: usize| {
-                    let bytes = negated_bytes(lows[i / 2] << (8 - D::EXPONENT_BITS));
-                    if i % 2 == 0 { zip_bytes_low(0, bytes) } else { zip_bytes_high(0, bytes) }
-                };
-                values::<D, L>(s, add)
-            })
+            lane_map!((spread, &lows), |s, lows| s.values_of_elements::<D, L>(lows))
         } else {
-            let add = (book.low.wrapping_neg() << (16 - D::EXPONENT_BITS) & 0xffff) * 0x0001_0001;
-            lane_map!((spread), |s| values::<D, L>(s, |_| add))
+            let low = book.low;
+            lane_map!((spread), |s| s.values::<D, L>(low))
         };
         let values = if book.zeros != 0 {
             lane_map!((&values, &zeros), |v, zeros| v.with_zeros::<L>(zeros))
@@ -389,8 +305,8 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
     }
 
     #[inline(always)]
-    fn raw_codes(exponents: [u32; 8]) -> L::Codes {
-        let planes = planes(exponents);
+    fn raw_codes<D: Dtype>(spread: D::Spread) -> L::Codes {
+        let planes = spread.planes::<D>();
         L::Codes::from_fn(|i| planes[i as usize & 7])
     }
 
@@ -431,7 +347,11 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         let own = !$channel || zeros;
         let base_bits = if own { 8 } else { 0 };
         let part = Part::new(program, DECODE_PART);
-        part.load(program, from, length);
+        if D::BITS == 8 {
+            part.load_at_once(program, from, length);
+        } else {
+            part.load(program, from, length);
+        }
         let low = part.first_byte();
         let mut ok = !own || (length != 0 && low <= limit::<D, L>());
 
@@ -501,7 +421,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         };
         let exponents = if ok && escapes != 0 {
             let at = shape.escapes_at;
-            patch(program, &exponents, &escaped, &before, |rank| part.number(at + rank * D::EXPONENT_BITS, D::EXPONENT_BITS))
+            patch(program, &exponents, &escaped, &before, |rank| part.number(at, D::EXPONENT_BITS, rank))
         } else {
             exponents
         };

@@ -3,39 +3,36 @@
 //! Run by run from memory, where the words still are: it takes ten registers, while the first coding is kept. Mostly it says that the second try would
 //! code as the first one did (nothing is 0), and the chunk goes on. (512 MiB with 5 % random exponents: see `docs/performance.md`.)
 
-use crate::arch::{odd_bytes, sum_bytes};
-use crate::dtype::{Dtype, exponent_bytes};
-use crate::tile::{Chunk, InChunk, Program, Words, each_run, generate};
+use crate::arch::{rarely, sum_bytes};
+use crate::dtype::Dtype;
+use crate::tile::{Chunk, InChunk, Program, Words, generate};
+use crate::unroll;
 
 /// How many exponents of the elements that exist are 0, and the sum of all.
 #[inline(always)]
 pub fn zeros_and_sum<D: Dtype>(program: &Program, chunk: &Chunk, input: InChunk<D::Words>) -> (u32, u32) {
     let counted = generate(|lane| {
-        let mut counted = 0;
-        each_run!(run => {
-            let [w0, w1, w2, w3] = input.run(lane, run);
-            let word = |i: u32| match i {
-                0 => w0,
-                1 => w1,
-                2 => w2,
-                3 => w3,
-                _ => 0,
-            };
-            let spread = D::spread(<D::Words as Words>::from_fn(word));
-            let elements = chunk.run_elements(lane, run);
-            let [exist_low, exist_high] = first_bytes(elements);
-            let mut count = |bytes: u32, exist: u32| {
-                let exponents = bytes & (exponent_bytes::<D>() << (8 - D::EXPONENT_BITS));
-                counted = sum_bytes(exponents & exist, counted);
-                counted += (zero_high_bits(exponents) & exist).count_ones() << ZEROS_AT;
-            };
-            count(odd_bytes(spread[0], spread[1]), exist_low);
-            count(odd_bytes(spread[2], spread[3]), exist_high);
-        });
+        let (mut counted, mut run) = (0, 0);
+        while run < 4 {
+            // Two are under way at once.
+            let words = [input.run(lane, run), input.run(lane, run + 1)];
+            unroll!(i < 2 => {
+                let word = |w: u32| if w < 4 { words[i][w as usize & 3] } else { 0 };
+                let exponents = D::exponents(<D::Words as Words>::from_fn(word));
+                let [exist_low, exist_high] = first_bytes(chunk.run_elements(lane, run + i as u32));
+                let mut count = |exponents: u32, exist: u32| {
+                    counted = sum_bytes(exponents & exist, counted);
+                    counted += (zero_high_bits(exponents) & exist).count_ones() << ZEROS_AT;
+                };
+                count(exponents[0], exist_low);
+                count(exponents[1], exist_high);
+            });
+            run = rarely(run + 2);
+        }
         counted
     });
     let counted = program.sum(&counted);
-    (counted >> ZEROS_AT, (counted & ((1 << ZEROS_AT) - 1)) >> (8 - D::EXPONENT_BITS))
+    (counted >> ZEROS_AT, counted & ((1 << ZEROS_AT) - 1))
 }
 
 /// The zeros of 1024 elements are counted in the same word as their exponents are summed up, of which there are up to 1024 x 255.

@@ -65,8 +65,8 @@ pub struct BatchTensor {
     pub page_inverse: u64,
     /// Channels of a group, with channel bases.
     pub channels: u32,
-    /// Nothing.
-    pub spare: u32,
+    /// The number of the tensor in the frame.
+    pub number: u32,
     /// Where the plane of residuals lies in the frame.
     pub residuals: u64,
     /// That of the bits that do not fill a packed plane.
@@ -266,7 +266,7 @@ impl<M: Described> InBatch<M> {
         elements: u64; from: u64; to: u64; skew: u64;
         pool: u64; pages: u64; page_stride: u64; row_stride: u64; run_stride: u64; run_bytes: u64;
         runs_in_row: u32; rows_in_page: u32; ids: u64; id_bytes: u32; is_straight: u32; unit: u32; edge_unit: u32;
-        run_inverse: u64; row_inverse: u64; page_inverse: u64; channels: u32;
+        run_inverse: u64; row_inverse: u64; page_inverse: u64; channels: u32; number: u32;
         residuals: u64; upper_residuals: u64; codes: u64; directory: u64; known: u64; table: u64; tail: u64;
         words_at: u64; words_places: u64;
     }

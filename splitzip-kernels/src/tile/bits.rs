@@ -59,10 +59,13 @@ pub fn from_planes(planes: [u32; 8]) -> [u32; 8] {
 /// One bit a byte: the byte's bit 7. In coding order.
 #[inline(always)]
 pub fn high_bits(bytes: [u32; 8]) -> u32 {
-    const HIGH: u32 = 0x8080_8080;
-    let mut mask = 0;
-    // The bits of a run are 8 apart, its second word's 4 higher.
-    unroll!(g < 4 => mask |= ((bytes[2 * g] & HIGH) >> 7 | (bytes[2 * g + 1] & HIGH) >> 3) << g);
+    // The bits of a run are 8 apart, its second word's 4 higher: each word fills one bit of every byte.
+    let mut mask = bytes[0] >> 7;
+    unroll!(i < 8 => {
+        let (run, second) = (i as u32 & 3, i as u32 >> 2);
+        let below = ((1 << i) - 1) * 0x0101_0101;
+        mask = select(below, mask, bytes[(2 * run + second) as usize & 7] >> (7 - i));
+    });
     mask
 }
 

@@ -207,6 +207,32 @@ impl ChunkSums {
     }
 }
 
+/// Checksums of tensors, to which the shares of their chunks are added: a double word each. At address 0 nobody wants them.
+#[derive(Clone, Copy)]
+pub struct TensorSums(*mut u8);
+
+impl Extent for TensorSums {
+    fn bytes(_: Size) -> u64 {
+        0 // optional
+    }
+    const ALIGN: u64 = 8;
+}
+memory_arguments! { target [] TensorSums = TensorSums; }
+
+impl TensorSums {
+    /// Does anybody want them?
+    #[inline(always)]
+    pub fn are_wanted(self) -> bool {
+        !self.0.is_null()
+    }
+
+    /// That of a tensor.
+    #[inline(always)]
+    pub fn of(self, tensor: u32) -> Update<8> {
+        Update(self.0.wrapping_add(tensor as usize * 8))
+    }
+}
+
 /// The dynamic part of a frame: double words, at a multiple of 8.
 #[derive(Clone, Copy)]
 pub struct Dynamic(*const u8);

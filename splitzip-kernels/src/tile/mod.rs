@@ -47,7 +47,7 @@ pub use each::{Each, EachValue, map_each};
 pub use element::Element;
 pub use elements::{Elements, ElementsOut, RowValues, RowValuesOut};
 pub use float::{maximum, multiply_add};
-pub use memory::{ChunkSums, Dynamic, Header, Nothing, Pairs, Status, Table, Update};
+pub use memory::{ChunkSums, Dynamic, Header, Nothing, Pairs, Status, Table, TensorSums, Update};
 pub use pages::{Asked, PIECES_BYTES};
 pub use part::Part;
 pub(crate) use part::{count_before, patch};

@@ -81,15 +81,19 @@ impl Part {
             let at = start + rank * width;
             let (word, value, shift) = (self.0.at((at >> 5) * 4), value(Chunk::element(lane, bit)), at & 31);
             word.or32(value << shift);
-            if shift + width > 32 {
+            if 32 % width != 0 && shift + width > 32 {
                 word.at(4).or32(value >> (32 - shift));
             }
         });
     }
 
-    /// A number of `width` bits at bit `at`.
+    /// One of those numbers: number `rank` of `width` bits, number 0 at bit `start`, a multiple of 8.
     #[inline(always)]
-    pub fn number(self, at: u32, width: u32) -> u32 {
+    pub fn number(self, start: u32, width: u32, rank: u32) -> u32 {
+        let at = start + rank * width;
+        if 8 % width == 0 {
+            return self.0.at(at >> 3).load8() >> (at & 7) & ((1 << width) - 1);
+        }
         self.0.bits(at) & ((1 << width) - 1)
     }
 
@@ -146,13 +150,33 @@ impl Part {
     #[inline(always)]
     pub fn load(self, program: &Program, from: Parts, words: u32) {
         for lane in arch::lanes() {
-            let mut at = lane;
-            while at < words {
-                self.0.at(at * 4).store32(from.word(at));
-                at += 32;
-            }
+            self.load_from(from, words, lane);
         }
         program.sync();
+    }
+
+    /// The same, with the first 64 words, which nearly all parts have at most, under way at once; those that are not in the part become 0. For who has a
+    /// register more: decoding e4m3 gets from 0.735 of a copy to 0.753 with it, and bf16 `w2x2x3` from 0.952 to 0.940.
+    #[inline(always)]
+    pub fn load_at_once(self, program: &Program, from: Parts, words: u32) {
+        for lane in arch::lanes() {
+            let word = |at: u32| if at < words { from.word(at) } else { 0 };
+            let (first, second) = (word(lane), word(lane + 32));
+            let own = self.0.at(lane * 4);
+            own.store32(first);
+            own.at(128).store32(second);
+            self.load_from(from, words, lane + 64);
+        }
+        program.sync();
+    }
+
+    #[inline(always)]
+    fn load_from(self, from: Parts, words: u32, first: u32) {
+        let mut at = first;
+        while at < words {
+            self.0.at(at * 4).store32(from.word(at));
+            at += 32;
+        }
     }
 }
 

@@ -94,6 +94,28 @@ impl Program {
         ((high as u64) << 16) + low as u64
     }
 
+    /// The sum over the lanes of double words, modulo 2^64. Three `redux`.
+    #[inline(always)]
+    pub fn sum_pairs(&self, values: &Tile<[u32; 2]>) -> u64 {
+        // Thirty-two times 2^27 fit a word.
+        const LOW: u32 = (1 << 27) - 1;
+        let piece = |from: u32| {
+            self.sum(&map(values, |[low, high]| (((high as u64) << 32 | low as u64) >> from) as u32 & LOW))
+        };
+        let (low, middle, high) = (piece(0), piece(27), piece(54));
+        (low as u64).wrapping_add((middle as u64) << 27).wrapping_add((high as u64) << 54)
+    }
+
+    /// What all programs of the block have, a lane each, and how many they are: for the first of them, nothing for the others. Every program of the
+    /// block has to come here, also one without a chunk. Takes [`Program::GATHERED_BYTES`] of the memory of the block, from its start. One `bar.arrive`, or `bar.sync`.
+    #[inline(always)]
+    pub fn gather(&self, value: u32) -> Option<(Tile<u32>, u32)> {
+        self.0.gather(value).map(|(values, programs)| (Tile::of(values), programs))
+    }
+
+    /// See [`Program::gather`].
+    pub const GATHERED_BYTES: u32 = 128;
+
     /// The largest of the lanes. One `redux`.
     #[inline(always)]
     pub fn max(&self, values: &Tile<u32>) -> u32 {

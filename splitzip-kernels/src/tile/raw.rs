@@ -1,10 +1,10 @@
 //! The variable part of a raw chunk: the bits of its exponents that the code plane has no room for.
 
-use super::bits::{pack_nibbles, planes};
+use super::bits::pack_nibbles;
 use super::{Chunk, Part, Program, TailArea, Tile, map, short};
 use crate::arch;
 use crate::dtype::Dtype;
-use crate::scheme::Scheme;
+use crate::scheme::{Scheme, Spread};
 use crate::stream::CHUNK;
 
 impl Part {
@@ -14,21 +14,21 @@ impl Part {
         self,
         program: &Program,
         chunk: &Chunk,
-        exponents: &Tile<[u32; 8]>,
+        spread: &Tile<D::Spread>,
     ) {
         let bits = D::EXPONENT_BITS - S::CODE_BITS;
         if bits == 4 && S::PACKED {
-            let high = map(exponents, |e| {
-                let mut high = [0; 8];
+            let high = map(spread, |s| {
+                let (e, mut high) = (s.bytes::<D>(), [0; 8]);
                 crate::unroll!(i < 8 => high[i] = e[i] >> 4);
                 pack_nibbles(high)
             });
             return self.store_plane(&chunk.cleared_past_end(&high));
         }
         if S::PACKED {
-            return self.store_high_bits(chunk, exponents);
+            return self.store_high_bits(chunk, &map(spread, |s| s.bytes::<D>()));
         }
-        let planes = map(exponents, planes);
+        let planes = map(spread, |s| s.planes::<D>());
         let (whole, rest) = (chunk.is_whole(), chunk.tail.area(TailArea::Rest));
         for lane in arch::lanes() {
             let planes = planes.at(lane);

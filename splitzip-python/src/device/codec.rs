@@ -11,7 +11,7 @@ use crate::view::{View, check_apart};
 use pyo3::prelude::*;
 use splitzip_host::Error;
 use splitzip_host::cuda::{DecodePlan, EncodePlan, StreamHandle};
-use splitzip_host::format::{DYNAMIC_BYTES, FrameSpec, write};
+use splitzip_host::format::{FrameSpec, write};
 
 /// See the module.
 #[pyclass(frozen, module = "splitzip._splitzip")]
@@ -191,15 +191,8 @@ impl DeviceCodec {
             unsafe { verify::on_host(layout, stream, frame, bytes)? };
             return Err(Fault::frame("the device has found a damaged chunk in the frame; get it again"));
         }
-        if !self.spec.flags.tensor_checksums {
-            return Ok(());
-        }
-        for number in 0..layout.tensors.len() {
-            let found = u64_at(&dynamic, DYNAMIC_BYTES as usize * (1 + number) + 8);
-            let computed = u64_at(&results, SUMS as usize + 8 * number);
-            if found != computed {
-                return Err(Error::Checksum { tensor: number, chunk: None, found, computed }.into());
-            }
+        if self.spec.flags.tensor_checksums {
+            verify::sums(&dynamic, &results[SUMS as usize..], 0..layout.tensors.len())?;
         }
         Ok(())
     }

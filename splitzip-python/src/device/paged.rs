@@ -2,7 +2,7 @@
 
 use super::driver::{self, Context, Relaxed};
 use super::lanes::{CHECKED, Lane, LaneBytes, Lanes, SUMS};
-use super::verify;
+use super::verify::{self, u64_at};
 use crate::codebook::PyCodebook;
 use crate::error::{Fault, Result};
 use crate::host::choices;
@@ -80,7 +80,7 @@ impl DevicePagedCodec {
             let bytes = LaneBytes {
                 encode: encode.as_ref().map_or(0, EncodePagedPlan::workspace_bytes),
                 decode: decode.as_ref().map_or(0, DecodePagedPlan::workspace_bytes),
-                results: SUMS,
+                results: SUMS + 8 * layout.tensors.len() as u64,
             };
             let lanes = Lanes::new(cuda, bytes, &|stream, workspace| prepare(&encode, stream, workspace))?;
             let statics = write::static_bytes(&spec, &layout);
@@ -123,15 +123,17 @@ impl DevicePagedCodec {
                     "a decoding that is captured into a graph cannot be waited for; leave check out, and call check() after the replay",
                 ));
             }
-            let status = lane.results() + if check { CHECKED } else { 0 };
-            // SAFETY: as for encoding; the status lies in the lane.
+            let results = lane.results();
+            let (status, sums) = (results + if check { CHECKED } else { 0 }, results + SUMS);
+            // SAFETY: as for encoding; the results lie in the lane.
             unsafe {
                 if check {
-                    driver::clear(stream, status, 4)?;
+                    driver::clear(stream, status, self.lanes.bytes().results - CHECKED)?;
                 }
-                plan.decode(StreamHandle(stream), at, bytes, lane.decode(), status)?;
+                let sums = if check && self.flags.tensor_checksums { sums } else { 0 };
+                plan.decode(StreamHandle(stream), at, bytes, lane.decode(), status, sums)?;
             }
-            if check { self.verify(stream, status, at, bytes) } else { Ok(()) }
+            if check { self.verify(stream, lane, plan, (at, bytes)) } else { Ok(()) }
         })
     }
 
@@ -199,30 +201,40 @@ impl DevicePagedCodec {
     }
 
     /// Waits for a decoding, and compares what the frame says of itself with the codec and with its checksums.
-    fn verify(&self, stream: u64, status: u64, frame: u64, bytes: u64) -> Result<()> {
-        let mut damaged = [0; 4];
-        // SAFETY: the status lies in the lane, the start in the dense part of the frame, which was checked.
-        let start = unsafe {
-            driver::download(stream, status, &mut damaged)?;
+    fn verify(
+        &self,
+        stream: u64,
+        lane: &Lane,
+        plan: &DecodePagedPlan,
+        (frame, bytes): (u64, u64),
+    ) -> Result<()> {
+        let mut results = vec![0; self.lanes.bytes().results as usize];
+        // SAFETY: results lie in the lane, the start in the dense part of the frame, which was checked.
+        let dynamic = unsafe {
+            driver::download(stream, lane.results(), &mut results)?;
             verify::start(&self.layout, &self.statics, stream, frame, bytes)?
         };
-        if start.is_none() {
+        let Some(dynamic) = dynamic else {
             return Err(Fault::argument(
                 "the frame holds other tensors than this codec is for; make a codec for its form, or use decompress_paged",
             ));
-        }
-        // Kernels that write into pages do not add checksums up.
-        if damaged != [0; 4] || self.flags.tensor_checksums || self.flags.chunk_checksums {
+        };
+        let damaged = u64_at(&results, CHECKED as usize) as u32 != 0;
+        // What was decoded in part has no checksum of its own, and those of chunks are not added up.
+        if damaged || self.flags.chunk_checksums || self.flags.tensor_checksums && !plan.takes_whole_tensors()
+        {
             // SAFETY: inside of the view of the frame.
             unsafe { verify::on_host(&self.layout, stream, frame, bytes)? };
+        } else if self.flags.tensor_checksums {
+            verify::sums(&dynamic, &results[SUMS as usize..], plan.whole_tensors().iter().copied())?;
         }
         match damaged {
-            [0, 0, 0, 0] => Ok(()),
-            _ if !self.paged.device_ids().is_empty() => Err(Fault::Own(
+            false => Ok(()),
+            true if !self.paged.device_ids().is_empty() => Err(Fault::Own(
                 "PagedError",
                 "a page id in device memory is none of its pool: its page was not written".to_owned(),
             )),
-            _ => Err(Fault::frame("the device has found a damaged chunk in the frame; get it again")),
+            true => Err(Fault::frame("the device has found a damaged chunk in the frame; get it again")),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::driver;
 use crate::error::Result;
-use splitzip_host::format::{Frame, FrameSpec, Layout, write};
+use splitzip_host::format::{DYNAMIC_BYTES, Frame, FrameSpec, Layout, write};
 use splitzip_host::{Cpu, Error, Executor};
 
 /// Compares the start of a frame with what it must be, once the stream has run; returns its dynamic part. `None` for a frame of other tensors.
@@ -27,6 +27,18 @@ pub unsafe fn start(
     }
     check_dynamic(layout, &start, dynamic, bytes)?;
     Ok(Some(dynamic.to_vec()))
+}
+
+/// Compares checksums of what was decoded, a double word a tensor, with those in the dynamic part of a frame.
+pub fn sums(dynamic: &[u8], sums: &[u8], tensors: impl IntoIterator<Item = usize>) -> Result<()> {
+    for tensor in tensors {
+        let found = u64_at(dynamic, DYNAMIC_BYTES as usize * (1 + tensor) + 8);
+        let computed = u64_at(sums, 8 * tensor);
+        if found != computed {
+            return Err(Error::Checksum { tensor, chunk: None, found, computed }.into());
+        }
+    }
+    Ok(())
 }
 
 /// Decodes a frame on the host, which verifies every checksum and knows what is damaged.

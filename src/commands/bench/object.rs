@@ -79,6 +79,8 @@ pub struct Row {
     pub decode: Measure,
     /// Calls in a captured CUDA graph.
     pub graph: Option<Graph>,
+    /// Decoding with checksums of what is decoded, on a device.
+    pub checked_decode: Option<Measure>,
     /// Seconds of the host for a call on an idle stream.
     pub call: Option<Call>,
     /// It was decoded into overwritten memory, and the bytes are the same. There is no row for which that is not so.
@@ -166,6 +168,7 @@ impl Row {
                 encode: of(&times.graph_encode, &times.graph_copy),
                 decode: of(&times.graph_decode, &times.graph_copy),
             }),
+            checked_decode: measured.device.as_ref().map(|times| of(&times.checked_decode, &measured.copy)),
             call: measured.device.as_ref().map(|times| Call {
                 encode: HostTime::new(&times.call_encode),
                 decode: HostTime::new(&times.call_decode),

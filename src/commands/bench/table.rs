@@ -35,8 +35,13 @@ const COLUMNS: [Column; 16] = [
     Column { title: "share", text: false, cell: |row| share(&row.decode) },
 ];
 
-/// Columns of rows of a GPU: microseconds of a call in a graph, and of the host outside of one.
-const DEVICE_COLUMNS: [Column; 5] = [
+/// Columns of rows of a GPU: decoding with checksums, microseconds of a call in a graph, and of the host outside of one.
+const DEVICE_COLUMNS: [Column; 6] = [
+    Column {
+        title: "checked GB/s",
+        text: false,
+        cell: |row| row.checked_decode.as_ref().map_or_else(dash, |of| speed(row.raw_bytes, of.seconds)),
+    },
     Column {
         title: "graph us: copy",
         text: false,
@@ -106,6 +111,7 @@ fn told(object: &Object, write: fn(&Table) -> String) -> String {
     out += &format!("\n{}\n", write(&table));
     out += "GB/s: raw bytes, median and quartiles. share: bytes moved by a codec (raw and coded) over those of a copy (read and written), beside it.\n";
     if on_device {
+        out += "checked: decoding with checksums of what is decoded, which are cleared before.\n";
         out += "graph us: of one call in a captured graph. call us: of the host, for one call on an idle stream.\n";
     }
     if rows.iter().any(|row| row.bases == Some(RowBases::Keys)) {

@@ -203,7 +203,7 @@ impl DecodeSlice {
                 DecodeSlice::Tensors(work, outputs) => {
                     work.run(queue, frame, frame_bytes, outputs, workspace, status, 0)
                 }
-                DecodeSlice::Pages(work) => work.run(queue, memory, frame, frame_bytes, workspace, status),
+                DecodeSlice::Pages(work) => work.run(queue, memory, frame, frame_bytes, workspace, status, 0),
             }
         }
     }

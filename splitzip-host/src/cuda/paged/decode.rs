@@ -9,7 +9,7 @@ use crate::batch::{
 };
 use crate::format::Layout;
 use crate::paged::Paged;
-use crate::steps::{self, Step, Steps};
+use crate::steps::{self, Decoding, Step, Steps};
 use crate::workspace::Workspace;
 use crate::{Error, FrameSpec, Result, Scheme};
 use splitzip_kernels::launch::Entry;
@@ -55,10 +55,21 @@ impl DecodePagedPlan {
         self.work.launches()
     }
 
+    /// Numbers of the tensors of the frame that the request takes in whole.
+    pub fn whole_tensors(&self) -> &[usize] {
+        self.work.whole_tensors()
+    }
+
+    /// Are all tensors of which the request takes anything among the [`whole_tensors`](DecodePagedPlan::whole_tensors)?
+    pub fn takes_whole_tensors(&self) -> bool {
+        self.work.takes_whole_tensors()
+    }
+
     /// Queues the decoding of a frame into its pages on a stream and returns. Bytes of the pools that are not those of wanted tokens are not touched.
     ///
-    /// `frame` is the device address of a frame of `frame_bytes` bytes (or a buffer of which the frame is the start), `status` that of a word that is 0 before, and
-    /// after it unless the frame is damaged or a page number in device memory is none of its pool. Page numbers in device memory that are twice in a table are not
+    /// `frame` is the device address of a frame of `frame_bytes` bytes (or a buffer of which the frame is the start), `sums`, if not 0, that of 8 bytes a tensor of the
+    /// frame, 0 before, to which checksums of what was decoded are added: those of the tensors are there for [`DecodePagedPlan::whole_tensors`], what is there for
+    /// others is of no use. `status` is the address of a word that is 0 before, and after it unless the frame is damaged or a page number in device memory is none of its pool. Page numbers in device memory that are twice in a table are not
     /// found: their page has bytes of both.
     ///
     /// # Errors
@@ -66,6 +77,7 @@ impl DecodePagedPlan {
     ///
     /// # Safety
     /// As [`EncodePagedPlan::encode`](super::EncodePagedPlan::encode), with pools that are written.
+    #[allow(clippy::too_many_arguments)]
     pub unsafe fn decode(
         &self,
         stream: StreamHandle,
@@ -73,16 +85,20 @@ impl DecodePagedPlan {
         frame_bytes: u64,
         workspace: u64,
         status: u64,
+        sums: u64,
     ) -> Result<()> {
         let stream = Stream::of(&self.cuda, &self.functions, stream)?;
-        let buffers = [
+        let mut buffers = vec![
             Buffer::read("the frame", frame, frame_bytes),
             Buffer::written("the workspace", workspace, self.workspace_bytes()),
             Buffer::written("the status", status, 4),
         ];
+        if sums != 0 {
+            buffers.push(Buffer::written("the sums", sums, 8 * self.layout().tensors.len() as u64));
+        }
         check(&self.cuda, &buffers)?;
         // SAFETY: by contract; the plan owns its memory.
-        unsafe { self.work.run(&stream, self.memory.address(), frame, frame_bytes, workspace, status) }
+        unsafe { self.work.run(&stream, self.memory.address(), frame, frame_bytes, workspace, status, sums) }
     }
 }
 
@@ -99,6 +115,11 @@ pub struct DecodePagedWork {
     /// Tensors without a kernel over batches, and where in the workspace they are decoded to; then they are copied.
     through: Vec<(usize, u64)>,
     from_workspace: Option<Over>,
+    /// Tensors of which all is wanted, and whether there are others of which something is.
+    whole: Vec<usize>,
+    takes_parts: bool,
+    /// Those of the whole ones that are stored.
+    whole_stored: Vec<usize>,
 }
 
 impl DecodePagedWork {
@@ -134,11 +155,17 @@ impl DecodePagedWork {
         let (mut stored_ones, mut through_ones, mut through) =
             (Batch::default(), Batch::default(), Vec::new());
         let mut batches: Vec<(usize, Batch)> = Vec::new();
+        let (mut whole, mut whole_stored, mut takes_parts) = (Vec::new(), Vec::new(), false);
         for (of, (number, wanted)) in to.tensors().iter().zip(pairs) {
             let tensor = &layout.tensors[number];
             steps::check_member(executor, tensor)?;
             if wanted.is_empty() {
                 continue;
+            }
+            if wanted == (0..tensor.bytes) {
+                whole.push(number);
+            } else {
+                takes_parts = true;
             }
             let (ids, pool) = (ids.place(&of.ids(), &mut memory), pool_of(pools, of));
             if has_batch_member(tensor) {
@@ -159,6 +186,9 @@ impl DecodePagedWork {
             }
             let place = in_pages(of, wanted, pool, ids, PIECE)?;
             if tensor.scheme == Scheme::Stored {
+                if whole.last() == Some(&number) {
+                    whole_stored.push(number);
+                }
                 stored_ones.push(stored(place, tensor.bytes, tensor.planes[0].at), ids, PIECE);
             } else {
                 let at = room.take(tensor.bytes);
@@ -177,11 +207,20 @@ impl DecodePagedWork {
         if let Some(over) = copied.as_ref().or(from_workspace.as_ref()) {
             entries.push(over.step(0, 0, 0, 0).copy(false).entry());
         }
+        let steps = |number| Steps {
+            layout: &layout,
+            number,
+            frame: 0,
+            workspace: 0,
+            places: Workspace::tail_only(),
+            elements: 0,
+            table: 0,
+        };
+        for &number in &whole_stored {
+            entries.push(steps(number).checksum()?.entry());
+        }
         for &(number, _) in &through {
-            let places = Workspace::tail_only();
-            let steps =
-                Steps { layout: &layout, number, frame: 0, workspace: 0, places, elements: 0, table: 0 };
-            entries.push(steps.decode(0, 0)?.entry());
+            entries.push(steps(number).decode(Decoding::default())?.entry());
         }
         let workspace_bytes = room.0;
         Ok(DecodePagedWork {
@@ -193,6 +232,9 @@ impl DecodePagedWork {
             copied,
             through,
             from_workspace,
+            whole,
+            takes_parts,
+            whole_stored,
         })
     }
 
@@ -204,6 +246,16 @@ impl DecodePagedWork {
     /// Where everything lies in the frame.
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// As [`DecodePagedPlan::whole_tensors`].
+    pub fn whole_tensors(&self) -> &[usize] {
+        &self.whole
+    }
+
+    /// As [`DecodePagedPlan::takes_whole_tensors`].
+    pub fn takes_whole_tensors(&self) -> bool {
+        !self.takes_parts
     }
 
     /// Bytes of the memory of the plan.
@@ -228,6 +280,7 @@ impl DecodePagedWork {
     ///
     /// # Safety
     /// As [`DecodePagedPlan::decode`], for the memory of the queue.
+    #[allow(clippy::too_many_arguments)]
     pub unsafe fn run(
         &self,
         queue: &dyn Queue,
@@ -236,6 +289,7 @@ impl DecodePagedWork {
         frame_bytes: u64,
         workspace: u64,
         status: u64,
+        sums: u64,
     ) -> Result<()> {
         check_alignment("the frame", frame, 128)?;
         check_alignment("the workspace", workspace, 128)?;
@@ -250,16 +304,23 @@ impl DecodePagedWork {
         };
         for over in &self.launches {
             let parts = frame + self.layout.dense_bytes;
-            let step = BatchStep { parts, words, ..over.step(memory, frame, workspace, status) };
+            let step = BatchStep { parts, words, sums, ..over.step(memory, frame, workspace, status) };
             run(&*step.decode(&self.layout.tensors[over.tensor]).ok_or_else(no_member)?)?;
         }
         if let Some(over) = &self.copied {
             run(&over.step(memory, frame, workspace, status).copy(false))?;
         }
+        let sum = |number: usize| if sums == 0 { 0 } else { sums + 8 * number as u64 };
+        let steps = |number, elements| {
+            let places = Workspace::tail_only();
+            Steps { layout: &self.layout, number, frame, workspace, places, elements, table: 0 }
+        };
+        for &number in &self.whole_stored {
+            steps(number, 0).sum_of_stored(sum(number))?.map_or(Ok(()), |step| run(&*step))?;
+        }
         for &(number, at) in &self.through {
-            let (places, elements) = (Workspace::tail_only(), workspace + at);
-            let steps = Steps { layout: &self.layout, number, frame, workspace, places, elements, table: 0 };
-            run(&*steps.decode(words, status)?)?;
+            let decoding = Decoding { words, status, sum: sum(number) };
+            run(&*steps(number, workspace + at).decode(decoding)?)?;
         }
         if let Some(over) = &self.from_workspace {
             run(&over.step(memory, workspace, 0, status).copy(false))?;
@@ -271,7 +332,7 @@ impl DecodePagedWork {
     pub fn launches(&self) -> usize {
         let queue = Launches::default();
         // SAFETY: nothing is run.
-        let _ = unsafe { self.run(&queue, 0, 0, self.layout.dense_bytes, 0, 0) };
+        let _ = unsafe { self.run(&queue, 0, 0, self.layout.dense_bytes, 0, 0, 0) };
         queue.0.get()
     }
 }

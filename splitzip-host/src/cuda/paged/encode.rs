@@ -430,7 +430,8 @@ fn words_at(layout: &Layout, number: usize) -> u64 {
 
 /// The step that encodes tensors like this one, without addresses.
 fn encode_step(layout: &Layout, number: usize, groups: u64) -> Result<Box<dyn Step>> {
-    let nothing = BatchStep { batch: 0, groups, frame: 0, workspace: 0, parts: 0, words: 0, status: 0 };
+    let nothing =
+        BatchStep { batch: 0, groups, frame: 0, workspace: 0, parts: 0, words: 0, status: 0, sums: 0 };
     let placing = BatchPlacing { order: 0, start: 0, end: 0, behind: (0, 0) };
     nothing.encode(&layout.tensors[number], placing).ok_or_else(no_member)
 }

@@ -4,7 +4,7 @@ use super::super::pointers::{Buffer, check};
 use super::super::{Cuda, StreamHandle};
 use super::{Functions, Queue, Stream, check_alignment, check_tensors};
 use crate::format::{Layout, TensorLayout};
-use crate::steps::Steps;
+use crate::steps::{Decoding, Steps};
 use crate::workspace::Workspace;
 use crate::{Error, FrameSpec, Result, Scheme, steps};
 use splitzip_kernels::launch::Entry;
@@ -98,10 +98,10 @@ impl DecodeWork {
             let places = Workspace::tail_only();
             let steps =
                 Steps { layout: &layout, number, frame: 0, workspace: 0, places, elements: 0, table: 0 };
-            entries.push(steps.checksum()?.entry());
-            if steps.tensor().scheme != Scheme::Stored {
-                entries.push(steps.decode(0, 0)?.entry());
-            }
+            entries.push(match steps.tensor().scheme {
+                Scheme::Stored => steps.checksum()?.entry(),
+                _ => steps.decode(Decoding::default())?.entry(),
+            });
         }
         Ok(DecodeWork { layout, entries })
     }
@@ -161,20 +161,14 @@ impl DecodeWork {
         for (number, &elements) in outputs.iter().enumerate() {
             let steps = Steps { layout: &self.layout, number, frame, workspace, places, elements, table: 0 };
             let tensor = steps.tensor();
+            let sum = if sums == 0 { 0 } else { sums + 8 * number as u64 };
             // SAFETY: by contract.
             unsafe {
                 if tensor.scheme == Scheme::Stored {
                     queue.copy(elements, frame + tensor.planes[0].at, tensor.bytes)?;
+                    steps.sum_of_stored(sum)?.map_or(Ok(()), |step| queue.launch(&step.launch()?))?;
                 } else if tensor.elements != 0 {
-                    queue.launch(&steps.decode(words, status)?.launch()?)?;
-                }
-                if sums != 0 && tensor.bytes != 0 {
-                    // A stored tensor is read in the frame: an odd last byte has a zero byte behind it there.
-                    let stored = tensor.scheme == Scheme::Stored;
-                    let elements = if stored { frame + tensor.planes[0].at } else { elements };
-                    let sum = sums + 8 * number as u64;
-                    let checksum = Steps { elements, ..steps }.checksum_to(sum, false)?;
-                    queue.launch(&checksum.launch()?)?;
+                    queue.launch(&steps.decode(Decoding { words, status, sum })?.launch()?)?;
                 }
             }
         }

@@ -136,6 +136,9 @@ impl Records for Directory {
 
 /// The turns of a program.
 pub trait Turns: Copy {
+    /// Does a block stay, and code group after group?
+    const STAYS: bool;
+
     /// The first of `groups` groups that this block has. `start` says how many words are before all of them.
     fn enter<R: Records>(
         program: &Program,

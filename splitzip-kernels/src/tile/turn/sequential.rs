@@ -19,6 +19,8 @@ pub struct SequentialTurn {
 }
 
 impl Turns for SequentialTurn {
+    const STAYS: bool = true;
+
     /// The chunk with the number of the program. `start` says how many words are before this tensor.
     #[inline(always)]
     fn enter<R: Records>(

@@ -28,6 +28,8 @@ pub struct SingleTurn {
 }
 
 impl Turns for SingleTurn {
+    const STAYS: bool = false;
+
     #[inline(always)]
     fn enter<R: Records>(
         program: &Program,

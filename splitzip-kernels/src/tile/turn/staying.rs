@@ -46,6 +46,8 @@ pub struct StayingTurn {
 }
 
 impl Turns for StayingTurn {
+    const STAYS: bool = true;
+
     #[inline(always)]
     fn enter<R: Records>(
         program: &Program,
@@ -127,7 +129,7 @@ impl Turns for StayingTurn {
     fn sum_up(&self, program: &Program, sums: GroupSums, own: &Tile<[u32; 4]>) {
         sums.add(own);
         program.machine().wait_among(SUMMED, self.seats.programs);
-        if self.rank == 0 {
+        if self.rank == 1 {
             GroupSums::clear(sums_at(self.block, following(following(self.slot))));
         }
     }
