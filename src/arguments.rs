@@ -185,7 +185,7 @@ pub struct Man {
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Measure KV on its way: from a GPU to its host and back, and to another process over loopback TCP, raw and with every scheme in turn.
+    /// Measure KV on its way: from a GPU to its host and back, to another process over loopback TCP, and to a file and back, raw and with every scheme in turn.
     Transfer(BenchTransfer),
 }
 
@@ -205,6 +205,9 @@ pub struct BenchTransfer {
     /// What is measured.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "offload,tcp")]
     pub what: Vec<What>,
+    /// Where files are written: an existing directory with room for the request; what is written is removed [default: the system's for temporary files].
+    #[arg(long, value_name = "DIR")]
+    pub folder: Option<PathBuf>,
     /// How frames get to the host: staged (by the copy engine) or direct (by kernels that write to its memory).
     #[arg(
         long,
@@ -214,7 +217,7 @@ pub struct BenchTransfer {
         hide_possible_values = true
     )]
     pub ways: Vec<WayName>,
-    /// Raw bytes of a slice, which is a frame.
+    /// Raw bytes of a slice, which is a frame. In files it has at most an eighth of a tensor.
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     pub slice: Size,
     /// Speeds that TCP is held to, in Gbit/s, or unshaped.

@@ -46,6 +46,7 @@ impl Failure {
                 | FileError::DirectoryExists { .. }
                 | FileError::Input(_)
                 | FileError::NoDirectory { .. }
+                | FileError::NoRoom { .. }
                 | FileError::Changed { .. }
                 | FileError::Interrupted,
             )

@@ -6,7 +6,8 @@
 use cudarc::driver::result;
 use splitzip_host::conformance::Content;
 use splitzip_host::cuda::offload::{
-    DeviceKv, KvFile, OffloadError, OffloadOptions, OffloadPolicy, Offloader, PinnedBuffer, PinnedPool, Way,
+    DeviceKv, FileIo, KvFile, OffloadError, OffloadOptions, OffloadPolicy, Offloader, PinnedBuffer,
+    PinnedPool, Way,
 };
 use splitzip_host::cuda::{Cuda, DeviceBytes, DevicePool, StreamHandle};
 use splitzip_host::paged::{KvLayout, KvShape, PageIds, PageTable};
@@ -441,6 +442,17 @@ fn files_bring_back_what_was_saved_or_say_why_not() {
     };
     reload(&file).unwrap();
     kv.check_target(&cuda, "from a file");
+
+    // Through the cache of the system: the same bytes, and each way reads what the other wrote.
+    let written = std::fs::read(&path).unwrap();
+    // SAFETY: as above.
+    let offloading = unsafe { offloader.offload(&kv.spec, &[], DeviceKv::Tensors(&from), DEFAULT) }.unwrap();
+    assert_eq!(offloading.save_with(&path, true, FileIo::Cached).unwrap(), bytes);
+    assert!(std::fs::read(&path).unwrap() == written, "another file");
+    for io in [FileIo::Cached, FileIo::Direct] {
+        reload(&KvFile::open(&path).unwrap().with_io(io)).unwrap();
+        kv.check_target(&cuda, &format!("{io:?}"));
+    }
 
     // Bits that are damaged are an error, or other values of their chunk where nothing can tell; never a crash, and the memory is there again.
     let whole = std::fs::read(&path).unwrap();

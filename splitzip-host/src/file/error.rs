@@ -46,6 +46,18 @@ pub enum FileError {
         /// The directory.
         path: PathBuf,
     },
+    /// A directory on a file system with too little space.
+    #[error(
+        "{} has {free} bytes free, and {needed} are needed; make room there, or name another directory or fewer bytes", .path.display()
+    )]
+    NoRoom {
+        /// The directory.
+        path: PathBuf,
+        /// Bytes that are needed.
+        needed: u64,
+        /// Bytes that there are.
+        free: u64,
+    },
     /// A file whose size or time changed while it was read.
     #[error("{} was changed while it was read; run again when nothing writes to it", .path.display())]
     Changed {

@@ -3,6 +3,10 @@
 //! Beside every row stands what can be done without a codec. In one piece that is one copy to page-locked memory; in pages it is a copy for every page, and a
 //! gather into slices that are copied (the pipeline of the codec itself, with tensors stored): the faster one is what a codec has to be compared with.
 
+mod file;
+
+pub use file::{FileFolder, MeasuredFile};
+
 use super::{Effort, Times, check_tiles};
 use crate::cuda::offload::{
     DeviceKv, OffloadOptions, OffloadPolicy, Offloaded, Offloader, PinnedBlock, PinnedPool,
@@ -12,6 +16,7 @@ use crate::paged::{KvLayout, KvShape, PageIds, PageTable, Paged};
 use crate::policy::Policy;
 use crate::{Bases, Codebook, CodebookChoice, Dtype, Error, Flags, FrameSpec, Result, Scheme, TensorSpec};
 use cudarc::driver::{CudaStream, result, sys};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -173,6 +178,12 @@ impl TransferSubject {
         Ok(spec)
     }
 
+    /// The choices of codebooks for a frame, whose tensors have one scheme.
+    fn codebooks(&self, spec: &FrameSpec) -> Vec<CodebookChoice> {
+        let has = spec.tensors.iter().any(|tensor| tensor.scheme.has_codebook());
+        if has { vec![CodebookChoice::Given(self.codebook); spec.tensors.len()] } else { Vec::new() }
+    }
+
     /// What a policy measures with the request, which lies in one piece.
     ///
     /// # Errors
@@ -198,10 +209,7 @@ impl TransferSubject {
     ) -> Result<MeasuredTransfer> {
         let offloader = Offloader::new(&self.cuda, &self.pool, options)?;
         let spec = self.spec(scheme, keys)?;
-        let codebooks = match scheme.has_codebook() {
-            true => vec![CodebookChoice::Given(self.codebook); spec.tensors.len()],
-            false => Vec::new(),
-        };
+        let codebooks = self.codebooks(&spec);
         let (from, to) = (self.bind(false)?, self.bind(true)?);
         let (source, target) = (pools(&self.source), pools(&self.target));
         let addresses = [self.addresses(&self.source)?, self.addresses(&self.target)?];
@@ -225,7 +233,7 @@ impl TransferSubject {
         };
         self.spoil()?;
         back()?;
-        self.compare(&spec)?;
+        self.compare(0..self.tokens)?;
         let measured = MeasuredTransfer {
             raw_bytes: self.raw_bytes(),
             coded_bytes: offloaded.coded_bytes(),
@@ -268,7 +276,7 @@ impl TransferSubject {
         for kept in &kept {
             self.spoil()?;
             back(kept)?;
-            self.compare(&specs[0])?;
+            self.compare(0..self.tokens)?;
         }
         let mut seconds = [const { [Vec::new(), Vec::new()] }; 2];
         for _ in 0..effort.runs.max(1) {
@@ -282,16 +290,12 @@ impl TransferSubject {
                 backs.push(start.elapsed().as_secs_f64());
             }
         }
-        let times = |seconds: &[f64]| {
-            let mut seconds = seconds.iter().copied();
-            Times::of_runs(seconds.len() as u32, &mut || Ok(seconds.next().unwrap_or(f64::NAN)))
-        };
         let measured = |number: usize| {
             Ok::<_, Error>(MeasuredTransfer {
                 raw_bytes: self.raw_bytes(),
                 coded_bytes: kept[number].coded_bytes(),
-                out: times(&seconds[number][0])?,
-                back: times(&seconds[number][1])?,
+                out: times_of(&seconds[number][0])?,
+                back: times_of(&seconds[number][1])?,
             })
         };
         Ok([measured(0)?, measured(1)?])
@@ -310,7 +314,7 @@ impl TransferSubject {
         out()?;
         self.spoil()?;
         back()?;
-        self.compare(&self.spec(Scheme::Stored, Bases::Chunk)?)?;
+        self.compare(0..self.tokens)?;
         Ok(MeasuredTransfer {
             raw_bytes: self.raw_bytes(),
             coded_bytes: self.raw_bytes(),
@@ -373,12 +377,13 @@ impl TransferSubject {
         self.cuda.context().synchronize().map_err(driver_error("waiting for the device"))
     }
 
-    /// Compares what came back with what was sent: the frame of both has to be the same.
-    fn compare(&self, spec: &FrameSpec) -> Result<()> {
+    /// Compares what came back of some tokens with what was sent: the frame of both has to be the same.
+    fn compare(&self, tokens: Range<u64>) -> Result<()> {
         let flags = Flags { tensor_checksums: true, ..Flags::default() };
-        let stored = FrameSpec { flags, ..spec.stored() };
         let frame = |back: bool| {
             let (of, memory) = (self.bind(back)?, pools(if back { &self.target } else { &self.source }));
+            let of = of.slice(tokens.clone())?;
+            let stored = of.spec(Scheme::Stored, flags);
             let plan = self.cuda.plan_encode_paged(&stored, &[], &of, &memory)?;
             let frame = self.cuda.allocate(plan.max_frame_bytes())?;
             let workspace = self.cuda.allocate(plan.workspace_bytes())?;
@@ -419,6 +424,12 @@ impl TransferSubject {
 
 fn pools(memory: &[DeviceBytes]) -> Vec<DevicePool> {
     memory.iter().map(|of| DevicePool { address: of.address(), bytes: of.bytes() }).collect()
+}
+
+/// The times of runs that took so many seconds.
+fn times_of(seconds: &[f64]) -> Result<Times> {
+    let mut seconds = seconds.iter().copied();
+    Times::of_runs(seconds.len() as u32, &mut || Ok(seconds.next().unwrap_or(f64::NAN)))
 }
 
 /// Seconds of every call.

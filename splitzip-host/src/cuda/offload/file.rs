@@ -4,7 +4,7 @@
 
 use super::kept::{Offloaded, OffloadedSlice};
 use super::pinned::PinnedPool;
-use super::saved::{ALIGNMENT, Direct, END_MAGIC, FOOTER_BYTES, MAGIC, PIECE, RECORD};
+use super::saved::{ALIGNMENT, Direct, END_MAGIC, FOOTER_BYTES, FileIo, MAGIC, PIECE, RECORD};
 use super::slices::Piece;
 use super::{DeviceKv, OffloadError, Offloader, StreamHandle, work};
 use crate::file::{FileError, join};
@@ -28,6 +28,7 @@ pub struct KvFile {
     file: File,
     spec: FrameSpec,
     slices: Vec<FileSlice>,
+    io: FileIo,
 }
 
 /// A slice in a file.
@@ -81,7 +82,13 @@ impl KvFile {
         let (spec, records) = index.split_at(spec_bytes as usize);
         let spec = FrameSpec::read(spec)?;
         let slices = read_slices(records, count, index_at, &spec)?;
-        Ok(KvFile { path: path.to_owned(), file, spec, slices })
+        Ok(KvFile { path: path.to_owned(), file, spec, slices, io: FileIo::default() })
+    }
+
+    /// The same file, its slices read another way.
+    pub fn with_io(mut self, io: FileIo) -> KvFile {
+        self.io = io;
+        self
     }
 
     /// The tensors.
@@ -231,7 +238,7 @@ impl Offloader {
             let thread = std::thread::Builder::new().name("splitzip-read".to_owned());
             let reader = thread.spawn_scoped(scope, || {
                 let ready = ready;
-                let mut direct = Direct::beside(&file.path);
+                let mut direct = Direct::beside(&file.path, file.io);
                 for slice in slices {
                     let read = file.read(slice, &mut direct, &self.pool, self.options.patience);
                     let failed = read.is_err();

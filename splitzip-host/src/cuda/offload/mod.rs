@@ -60,6 +60,8 @@ use kept::OffloadedSlice;
 pub use out::Offloading;
 pub(crate) use pinned::PinnedBlock;
 pub use pinned::{PinnedBuffer, PinnedPool};
+pub(crate) use saved::Direct;
+pub use saved::FileIo;
 
 use super::{Cuda, DevicePool, StreamHandle};
 use crate::paged::Paged;

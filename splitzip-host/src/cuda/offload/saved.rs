@@ -29,6 +29,16 @@ pub(super) const RECORD: usize = 24;
 /// Bytes of one of its pieces.
 pub(super) const PIECE: usize = 32;
 
+/// How a file is written or read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FileIo {
+    /// Past the cache of the system (direct I/O), which costs the CPU no copy; as [`FileIo::Cached`] where the file system does not have that.
+    #[default]
+    Direct,
+    /// Through the cache of the system: for what is read again soon, while there is memory for it.
+    Cached,
+}
+
 /// The header.
 fn header() -> Vec<u8> {
     let mut header = vec![0; ALIGNMENT as usize];
@@ -88,10 +98,18 @@ impl Offloading {
     /// # Errors
     /// As [`Offloading::wait`]; what the file system says.
     pub fn save(self, path: &Path, replace: bool) -> Result<u64> {
+        self.save_with(path, replace, FileIo::default())
+    }
+
+    /// The same, written another way.
+    ///
+    /// # Errors
+    /// As [`Offloading::save`].
+    pub fn save_with(self, path: &Path, replace: bool, io: FileIo) -> Result<u64> {
         let mut out = Target::create(path, replace)?;
         let failed = |error| FileError::io("write", path)(error);
         out.file().write_all(&header()).map_err(failed)?;
-        let mut direct = Direct::beside(out.temporary());
+        let mut direct = Direct::beside(out.temporary(), io);
         let (mut records, mut sizes) = (Records::new(), Vec::new());
         while let Some(mut slice) = self.next()? {
             let at = records.at;
@@ -122,18 +140,22 @@ impl Offloading {
 }
 
 /// The file past the cache of the system, where the file system has that.
-pub(super) struct Direct(File);
+pub(crate) struct Direct(File);
 
 impl Direct {
+    /// `None` where it is not wanted, or not to be had.
     #[cfg(target_os = "linux")]
-    pub fn beside(path: &Path) -> Option<Direct> {
+    pub fn beside(path: &Path, io: FileIo) -> Option<Direct> {
         use std::os::unix::fs::OpenOptionsExt;
+        if io == FileIo::Cached {
+            return None;
+        }
         let flags = i32::try_from(rustix::fs::OFlags::DIRECT.bits()).ok()?;
         File::options().read(true).write(true).custom_flags(flags).open(path).ok().map(Direct)
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub fn beside(_: &Path) -> Option<Direct> {
+    pub fn beside(_: &Path, _: FileIo) -> Option<Direct> {
         None
     }
 

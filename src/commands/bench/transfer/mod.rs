@@ -1,5 +1,6 @@
-//! `bench transfer`: KV that really moves, over PCIe and over loopback TCP, raw and with every scheme in turn.
+//! `bench transfer`: KV that really moves, over PCIe, over loopback TCP and to files, raw and with every scheme in turn.
 
+mod file;
 mod link;
 mod sides;
 mod tcp;
@@ -27,6 +28,8 @@ pub enum What {
     Offload,
     /// To another process over loopback TCP.
     Tcp,
+    /// Between the GPU and a file in --folder.
+    File,
 }
 
 /// How frames get to the host.
@@ -49,20 +52,35 @@ const SHORT_RUNS: u32 = 10;
 const TILE_BYTES: u64 = 64 << 20;
 
 pub fn run(arguments: &BenchTransfer) -> Result {
+    let wants = |what: What| arguments.what.contains(&what);
+    if wants(What::File) && arguments.device == DeviceChoice::Cpu {
+        return Err(Failure::Usage(
+            "files are written from the memory of a GPU, and --device cpu has none; use cuda:N or auto, or leave file out of --what"
+                .to_owned(),
+        ));
+    }
     let cuda = open(arguments.device)?;
+    let bytes =
+        arguments.size.map_or(if cuda.is_some() { REQUEST_BYTES.0 } else { REQUEST_BYTES.1 }, |size| size.0);
+    let tokens = (bytes / (LAYERS * TOKEN_BYTES)).max(16).next_multiple_of(16);
+    let is_sender = arguments.receive.is_none();
+    if is_sender {
+        catch_interrupts();
+    }
+    // Before anything that takes long.
+    let folder = match is_sender && wants(What::File) {
+        true => Some(file::Folder::new(arguments, tokens.saturating_mul(LAYERS * TOKEN_BYTES))?),
+        false => None,
+    };
     let source = match &arguments.data {
         Some(path) => Source::open(path)?,
         None => Source::generated(TILE_BYTES)?,
     };
     let tile = source.tile(&source.data(), Dtype::Bf16, None, TILE_BYTES)?;
-    let bytes =
-        arguments.size.map_or(if cuda.is_some() { REQUEST_BYTES.0 } else { REQUEST_BYTES.1 }, |size| size.0);
-    let tokens = (bytes / (LAYERS * TOKEN_BYTES)).max(16).next_multiple_of(16);
     let request = tcp::Request { tokens, tile };
     if let Some(address) = &arguments.receive {
         return tcp::receive(address, cuda.as_ref(), &request);
     }
-    catch_interrupts();
     let device = match &cuda {
         Some(cuda) => Device::cuda(cuda).map_err(failed)?,
         None => Device::host("cpu", std::thread::available_parallelism().map_or(1, usize::from)),
@@ -77,14 +95,22 @@ pub fn run(arguments: &BenchTransfer) -> Result {
         rows: Vec::new(),
         short: Vec::new(),
         wire: Vec::new(),
+        folder: None,
+        files: Vec::new(),
     };
     let effort = Effort { runs: arguments.runs, seconds: f64::MAX };
-    let wants = |what: What| arguments.what.contains(&what);
     match &cuda {
         Some(cuda) if wants(What::Offload) => offload(arguments, cuda, &request, &effort, &mut object)?,
         None if wants(What::Offload) => {
             object.notes.push("offload: there is no GPU to offload from".to_owned());
         }
+        _ => {}
+    }
+    match (&cuda, folder) {
+        (Some(cuda), Some(folder)) => {
+            file::measure(arguments, cuda, &request, &folder, &effort, &mut object)?
+        }
+        (None, Some(_)) => object.notes.push("file: there is no GPU to save from".to_owned()),
         _ => {}
     }
     if wants(What::Tcp) {
@@ -127,6 +153,12 @@ fn codings(schemes: &[Scheme]) -> Vec<(Scheme, Bases)> {
     schemes.iter().map(coding).collect()
 }
 
+/// Page-locked memory for all of a request as it is, and for what plans, lengths and comparisons take.
+fn pool(cuda: &Cuda, request: &tcp::Request) -> Result<PinnedPool> {
+    let bytes = request.tokens * LAYERS * TOKEN_BYTES;
+    PinnedPool::new(cuda, bytes + bytes / 8 + (256 << 20)).map_err(failed)
+}
+
 /// Rows of the link between the GPU and its host.
 fn offload(
     arguments: &BenchTransfer,
@@ -135,9 +167,7 @@ fn offload(
     effort: &Effort,
     object: &mut Object,
 ) -> Result {
-    let bytes = request.tokens * LAYERS * TOKEN_BYTES;
-    // All of it raw, and what plans, lengths and comparisons take.
-    let pool = PinnedPool::new(cuda, bytes + bytes / 8 + (256 << 20)).map_err(failed)?;
+    let pool = pool(cuda, request)?;
     let codings = codings(&arguments.schemes);
     let ways = &arguments.ways;
     let mut bar = Bar::new("transfer", 2 * (2 + codings.len() * ways.len()) as u64);

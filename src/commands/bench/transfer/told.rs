@@ -7,7 +7,7 @@ use crate::output::binary;
 use crate::table::Table;
 use serde::Serialize;
 use splitzip_host::measure::Times;
-use splitzip_host::measure::transfer::{KvPlace, MeasuredTransfer};
+use splitzip_host::measure::transfer::{KvPlace, MeasuredFile, MeasuredTransfer};
 use splitzip_host::{Bases, Scheme};
 
 #[derive(Serialize)]
@@ -23,6 +23,10 @@ pub struct Object {
     pub short: Vec<ShortRow>,
     /// Between two processes.
     pub wire: Vec<WireRow>,
+    /// Where files were written.
+    pub folder: Option<String>,
+    /// Between a GPU and a file.
+    pub files: Vec<FileRow>,
     /// What was left out or decided, and why.
     pub notes: Vec<String>,
 }
@@ -180,6 +184,65 @@ impl WireRow {
     }
 }
 
+/// A way to move a request to a file and back. What [`Row`] has means the same here.
+#[derive(Serialize)]
+pub struct FileRow {
+    /// `direct`, or `cached` by the system.
+    pub io: &'static str,
+    pub place: &'static str,
+    pub how: &'static str,
+    pub is_plain: bool,
+    pub scheme: Option<Scheme>,
+    pub key_bases: Option<Bases>,
+    pub raw_bytes: u64,
+    /// Of the file.
+    pub coded_bytes: u64,
+    pub ratio: f64,
+    pub out: Way,
+    pub back: Way,
+    /// Raw bytes of an eighth of the tokens.
+    pub part_bytes: u64,
+    /// Raw bytes of a slice, or of what is copied at once.
+    pub slice_bytes: u64,
+    /// These alone from the file.
+    pub part: Way,
+}
+
+/// The rows of a plain copy, and of codings of which the first one stores tensors.
+pub fn file_rows(io: &'static str, codings: &[(Scheme, Bases)], measured: &[MeasuredFile]) -> Vec<FileRow> {
+    let without_codec = &measured[..measured.len().min(2)];
+    let best = |of: fn(&MeasuredFile) -> &Times| {
+        without_codec.iter().map(|measured| of(measured).median()).min_by(f64::total_cmp)
+    };
+    let way = |times: &Times, of: fn(&MeasuredFile) -> &Times| Way::new(times, best(of));
+    let codings = std::iter::once(None).chain(codings.iter().copied().map(Some));
+    let row = |(coding, measured): (Option<(Scheme, Bases)>, &MeasuredFile)| {
+        let (place, how) = match coding {
+            None => ("memory of the host", "copied"),
+            Some((Scheme::Stored, _)) => (name(KvPlace::Pages), "gathered"),
+            Some(_) => (name(KvPlace::Pages), "staged"),
+        };
+        let coding = coding.filter(|&(scheme, _)| scheme != Scheme::Stored);
+        FileRow {
+            io,
+            place,
+            how,
+            is_plain: coding.is_none(),
+            scheme: coding.map(|(scheme, _)| scheme),
+            key_bases: coding.map(|(_, bases)| bases),
+            raw_bytes: measured.raw_bytes,
+            coded_bytes: measured.file_bytes,
+            ratio: measured.ratio(),
+            out: way(&measured.save, |of| &of.save),
+            back: way(&measured.reload, |of| &of.reload),
+            part_bytes: measured.part_bytes,
+            slice_bytes: measured.slice_bytes,
+            part: way(&measured.part, |of| &of.part),
+        }
+    };
+    codings.zip(measured).map(row).collect()
+}
+
 pub fn text(object: &Object) -> String {
     told(object, Table::text)
 }
@@ -211,6 +274,17 @@ fn told(object: &Object, write: fn(&Table) -> String) -> String {
         out += &write(&wire(&object.wire));
         out += "\nms: until the first and the last layer were decoded. of ratio: as above, beside raw on the same link.\n";
     }
+    if let (Some(first), Some(folder)) = (object.files.first(), &object.folder) {
+        let [size, part, slice] = [first.raw_bytes, first.part_bytes, first.slice_bytes].map(binary);
+        out += &format!(
+            "\n{size} of {}, in pages of 16, between the GPU and a file in {folder}; slices of {slice}.\n\n",
+            object.data
+        );
+        out += &write(&files(&object.files));
+        out += &format!(
+            "\nGB/s: raw bytes, median. copied: from page-locked memory to a file and back, the same raw bytes. out: until the file is on disk under its name. back: from opening it until all is on the GPU. part: {part}, an eighth of the tokens, read alone. cached: through the cache of the system, which is asked to drop the file before it is read. gain, of ratio: beside the best without a codec with the same I/O.\n"
+        );
+    }
     out += "\nEverything was compared with what was sent.\n";
     object.notes.iter().for_each(|note| out += &format!("Note: {note}\n"));
     out
@@ -240,16 +314,48 @@ fn rows(rows: &[Row]) -> Table {
     ];
     let mut table = Table::new(3, &titles);
     for row in rows {
-        let way = |way: &Way| {
-            [
-                format!("{:.1}", row.raw_bytes as f64 / way.seconds / 1e9),
-                format!("{:.2}", way.speedup),
-                format!("{:.3}", way.speedup / row.ratio),
-            ]
-        };
+        let way = |of: &Way| way(of, 1, row.raw_bytes, row.ratio);
         let start = [row.place.to_owned(), row.how.clone(), coding(row.scheme, row.key_bases)];
         let cells = start.into_iter().chain([format!("{:.3}", row.ratio)]);
         table.row(cells.chain(way(&row.out)).chain(way(&row.back)));
+    }
+    table
+}
+
+/// Speed with so many digits, gain, and what that is of the ratio.
+fn way(way: &Way, digits: usize, raw_bytes: u64, ratio: f64) -> [String; 3] {
+    [
+        format!("{:.digits$}", raw_bytes as f64 / way.seconds / 1e9),
+        format!("{:.2}", way.speedup),
+        format!("{:.3}", way.speedup / ratio),
+    ]
+}
+
+fn files(rows: &[FileRow]) -> Table {
+    let titles = [
+        "I/O",
+        "moved",
+        "scheme",
+        "ratio",
+        "out GB/s",
+        "gain",
+        "of ratio",
+        "back GB/s",
+        "gain",
+        "of ratio",
+        "part GB/s",
+        "gain",
+        "of ratio",
+    ];
+    let mut table = Table::new(3, &titles);
+    for row in rows {
+        // Files are slower than links: one digit would say little.
+        let way = |of: &Way, bytes| way(of, 2, bytes, row.ratio);
+        let start = [row.io.to_owned(), row.how.to_owned(), coding(row.scheme, row.key_bases)];
+        let cells = start.into_iter().chain([format!("{:.3}", row.ratio)]);
+        let ways =
+            [way(&row.out, row.raw_bytes), way(&row.back, row.raw_bytes), way(&row.part, row.part_bytes)];
+        table.row(cells.chain(ways.into_iter().flatten()));
     }
     table
 }
@@ -281,4 +387,37 @@ fn wire(rows: &[WireRow]) -> Table {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way(seconds: f64, speedup: f64) -> Way {
+        Way { seconds, quartiles: [seconds; 2], runs: 3, speedup }
+    }
+
+    #[test]
+    fn every_speed_of_a_file_is_that_of_its_bytes() {
+        let coded = FileRow {
+            io: "direct",
+            place: name(KvPlace::Pages),
+            how: "staged",
+            is_plain: false,
+            scheme: Some(Scheme::W2x2x3),
+            key_bases: Some(Bases::Channel),
+            raw_bytes: 8_000_000_000,
+            coded_bytes: 5_000_000_000,
+            ratio: 1.6,
+            out: way(4.0, 1.2),
+            back: way(2.0, 1.4),
+            part_bytes: 1_000_000_000,
+            slice_bytes: 8 << 20,
+            part: way(0.2, 1.6),
+        };
+        let table = files(&[coded]).text();
+        let cells: Vec<&str> = table.lines().last().unwrap_or_default().split_whitespace().collect();
+        let numbers = ["1.600", "2.00", "1.20", "0.750", "4.00", "1.40", "0.875", "5.00", "1.60", "1.000"];
+        assert_eq!(cells, [&["direct", "staged", "w2x2x3,", "channel", "keys"][..], &numbers].concat());
+    }
 }
