@@ -291,6 +291,12 @@ impl Candidate {
                     resources.stack
                 ));
             }
+            if counts.predicated_redux != 0 {
+                problem(format!(
+                    "{} reductions are under a predicate, and ptxas has been seen to take a wrong one, so that nothing was summed up; reduce always, and choose among results",
+                    counts.predicated_redux
+                ));
+            }
             if let Some(shared) = self.bounds.shared.filter(|&shared| shared != resources.shared) {
                 problem(format!("its bounds say shared={shared}, ptxas counts {} bytes", resources.shared));
             }

@@ -11,17 +11,21 @@ pub struct Counts {
     pub instructions: u32,
     /// For each wanted opcode, how often it stands.
     pub opcodes: Vec<u32>,
+    /// `REDUX` under a predicate. ptxas 13.0 makes them of a reduction that is the whole of a branch, and in a loop has been seen to take a predicate
+    /// that was not the condition: the sum was then not computed when it was wanted.
+    pub predicated_redux: u32,
 }
 
 /// Counts in the output of `cuobjdump -sass`.
 ///
 /// `LDG` counts every load from global memory, `LDG.128` those that have `128` among their modifiers.
 pub fn count(text: &str, wanted: &[String]) -> Counts {
-    let mut counts = Counts { instructions: 0, opcodes: vec![0; wanted.len()] };
-    for opcode in text.lines().filter_map(opcode) {
+    let mut counts = Counts { instructions: 0, opcodes: vec![0; wanted.len()], predicated_redux: 0 };
+    for (is_predicated, opcode) in text.lines().filter_map(opcode) {
         if opcode == "NOP" {
             continue;
         }
+        counts.predicated_redux += u32::from(is_predicated && is(opcode, "REDUX"));
         counts.instructions += 1;
         for (wanted, count) in wanted.iter().zip(&mut counts.opcodes) {
             *count += u32::from(is(opcode, wanted));
@@ -30,15 +34,16 @@ pub fn count(text: &str, wanted: &[String]) -> Counts {
     counts
 }
 
-/// The opcode with its modifiers in a line such as `/*00f0*/  @!P0 LDG.E.128 R4, [R2] ;  /* 0x... */`.
-fn opcode(line: &str) -> Option<&str> {
+/// The opcode with its modifiers in a line such as `/*00f0*/  @!P0 LDG.E.128 R4, [R2] ;  /* 0x... */`, and whether it has a predicate.
+fn opcode(line: &str) -> Option<(bool, &str)> {
     let (address, rest) = line.trim_start().strip_prefix("/*")?.split_once("*/")?;
     // The second half of an encoding stands alone on its line, as `/* 0x... */`.
     let is_address = !address.is_empty() && address.chars().all(|c| c.is_ascii_hexdigit());
     let mut words = rest.split_whitespace();
     let first = words.next().filter(|_| is_address)?;
-    let opcode = if first.starts_with('@') { words.next()? } else { first };
-    Some(opcode.trim_end_matches(';'))
+    let is_predicated = first.starts_with('@');
+    let opcode = if is_predicated { words.next()? } else { first };
+    Some((is_predicated, opcode.trim_end_matches(';')))
 }
 
 fn is(opcode: &str, wanted: &str) -> bool {
@@ -63,6 +68,14 @@ mod tests {
                     \x20       /*0040*/                   BRA 0x40;                              /* 0x1 */\n\
                     \x20       /*0050*/                   NOP;                                   /* 0x1 */\n";
         let counts = count(text, &["LDG".into(), "LDG.128".into(), "LDG.E.U8".into(), "BAR".into()]);
-        assert_eq!(counts, Counts { instructions: 5, opcodes: vec![2, 1, 1, 0] });
+        assert_eq!(counts, Counts { instructions: 5, opcodes: vec![2, 1, 1, 0], predicated_redux: 0 });
+    }
+
+    #[test]
+    fn reductions_under_a_predicate_are_counted() {
+        let text = "        /*0000*/              @P1 REDUX.SUM.S32 UR9, R16 ; /* 0x1 */\n\
+                    \x20       /*0010*/                   REDUX.SUM.S32 UR8, R15 ; /* 0x1 */\n\
+                    \x20       /*0020*/              @P1 VOTE.ANY P6, P2 ; /* 0x1 */\n";
+        assert_eq!(count(text, &[]), Counts { instructions: 3, opcodes: vec![], predicated_redux: 1 });
     }
 }

@@ -92,7 +92,7 @@ mod tests {
             shared: 6320,
             blocks: 8,
             floor,
-            counts: Counts { instructions: 1234, opcodes: vec![5] },
+            counts: Counts { instructions: 1234, opcodes: vec![5], predicated_redux: 0 },
         };
         let rows = [row(120, "encode", None), row(80, "encode", Some(8)), row(80, "decode_long", Some(8))];
         let text = render(&rows, &["LDG.128".into()]);

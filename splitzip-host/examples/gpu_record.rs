@@ -120,7 +120,7 @@ fn list(cuda: &Cuda, member: Member, failures: &mut Vec<String>) -> Result<Value
         .collect();
     let raw_bytes: usize = cases.iter().flat_map(|case| &case.inputs).map(Vec::len).sum();
     failures.extend(failed);
-    let contents = [Content::Mixed, Content::Outliers, Content::ZeroRandom];
+    let contents = [Content::Mixed, Content::Outliers, Content::ZeroRandom, Content::Far];
     failures.extend(contents.iter().filter_map(|&content| check_paged(cuda, member, content).err()));
     Ok(json!({
         "member": member.to_string(),

@@ -104,7 +104,7 @@ fn it_conforms() {
 fn it_conforms_in_pages() {
     let cuda = device!("it_conforms_in_pages");
     for member in members() {
-        for content in [Content::Mixed, Content::Outliers] {
+        for content in [Content::Mixed, Content::Outliers, Content::Far] {
             conformance::check_paged(&cuda, member, content).unwrap_or_else(|error| panic!("{error}"));
         }
     }

@@ -213,7 +213,7 @@ fn page_numbers_in_device_memory() {
             let named = layout.bind(PageTable::new(PageIds::I32(&fine), 16, 60).unwrap()).unwrap();
             let mut out = vec![0; spec.layout().unwrap().max_frame_bytes as usize];
             let length = Reference.encode_paged(&spec, &[], &named, &slices(&host), &mut out).unwrap();
-            let status = device.decode_paged(&spec, &out[..length], None, &paged, &pools).unwrap();
+            let (status, _) = device.decode_paged(&spec, &out[..length], None, &paged, &pools).unwrap();
             assert_eq!(status == 0, good, "{ids:?}");
         }
     }
@@ -254,7 +254,7 @@ fn damaged_frames() {
                 };
                 let pools: Vec<DevicePool> = host.iter().map(pool).collect();
                 // The interpreter faults on what lies outside of the pools; in them, pages of others stay.
-                let status = device.decode_paged(&spec, &bad, None, &paged, &pools).unwrap();
+                let (status, _) = device.decode_paged(&spec, &bad, None, &paged, &pools).unwrap();
                 noticed += usize::from(status != 0);
                 for (pool, before) in pools.iter().zip(&host) {
                     let after = device.memory.borrow_mut().read(pool.address, pool.bytes as usize).unwrap();

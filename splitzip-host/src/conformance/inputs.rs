@@ -27,6 +27,8 @@ pub enum Content {
     ZeroRandom,
     /// Plain with one element in 50 zero.
     FewZeros,
+    /// Exponents far below their mean or far above it: every element escapes, whatever the base.
+    Far,
     /// Infinities and NaNs with all payloads, among plain elements.
     NotNumbers,
     /// A plain chunk, an equal one, one with zeros and a random one in turns: all modes.
@@ -39,7 +41,7 @@ pub enum Content {
 
 impl Content {
     /// All kinds.
-    pub const ALL: [Content; 15] = [
+    pub const ALL: [Content; 16] = [
         Content::Plain,
         Content::Outliers,
         Content::Random,
@@ -51,6 +53,7 @@ impl Content {
         Content::ZeroChannels,
         Content::ZeroRandom,
         Content::FewZeros,
+        Content::Far,
         Content::NotNumbers,
         Content::Mixed,
         Content::Ascending,
@@ -86,6 +89,11 @@ impl Content {
             Content::ZeroChannels => zero(element % channels % 2 == 1),
             Content::ZeroRandom => zero(noise >> 40 & 1 == 1),
             Content::FewZeros => zero((noise >> 40).is_multiple_of(50)),
+            Content::Far => {
+                let (edge, residual) = (dtype.exponents() / 16, (1 << dtype.residual_bits()) - 1);
+                let exponent = if noise >> 40 & 1 == 1 { edge } else { dtype.exponents() - 1 - edge };
+                dtype.join(exponent as u8, noise as u16 & residual)
+            }
             Content::NotNumbers if noise >> 40 & 1 == 1 => plain | dtype.join(u8::MAX, 0) & mask,
             Content::NotNumbers => plain,
             Content::Mixed => match element / 1024 % 4 {

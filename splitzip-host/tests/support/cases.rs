@@ -169,13 +169,14 @@ pub fn has_batches(member: Member) -> bool {
 
 /// What goes through pages besides: with channel bases, only requests of whole groups are encoded by the kernels over batches.
 pub fn contents_in_pages(member: Member) -> &'static [Content] {
-    const ALL: [Content; 6] = [
+    const ALL: [Content; 7] = [
         Content::Mixed,
         Content::Outliers,
         Content::ZeroRandom,
         Content::Random,
         Content::Zero,
         Content::ZeroChannels,
+        Content::Far,
     ];
     match (has_batches(member), member.bases) {
         (true, Bases::Channel) => &ALL,

@@ -149,7 +149,7 @@ impl<'i> Device<'i> {
         self.read_frame(work.layout(), frame)
     }
 
-    /// Decodes into pools on the device; returns the status. Where it is 0, checksums are those of the frame.
+    /// Decodes into pools on the device; returns the status, and the checksums of tensors that were decoded whole.
     pub fn decode_paged(
         &self,
         spec: &FrameSpec,
@@ -157,7 +157,7 @@ impl<'i> Device<'i> {
         tokens: Option<Range<u64>>,
         to: &Paged<'_>,
         pools: &[DevicePool],
-    ) -> Result<u32> {
+    ) -> Result<(u32, Vec<(usize, u64)>)> {
         let work = DecodePagedWork::new("interpreter", spec, tokens, to, pools)?;
         let memory = self.upload_at(work.memory_bytes(), |address| work.memory(address))?;
         let (at, workspace) = (self.upload(frame), self.allocate(work.workspace_bytes()));
@@ -166,15 +166,8 @@ impl<'i> Device<'i> {
         // SAFETY: as above.
         unsafe { work.run(self, memory, at, frame.len() as u64, workspace, results, results + 8)? };
         let results = self.read(results, 8 * (1 + tensors))?;
-        let status = number(&results) as u32;
-        // A frame that is damaged where only a parser looks is none.
-        if let (0, Ok(frame)) = (status, Frame::parse(frame)) {
-            let outputs = Cpu::new().decode_to_vecs(&frame)?;
-            for &tensor in work.whole_tensors() {
-                check_sum(&frame.tensor(tensor)?, &outputs[tensor], number(&results[8 * (1 + tensor)..]))?;
-            }
-        }
-        Ok(status)
+        let sum = |&tensor: &usize| (tensor, number(&results[8 * (1 + tensor)..]));
+        Ok((number(&results) as u32, work.whole_tensors().iter().map(sum).collect()))
     }
 
     /// Bytes that must have been written.
@@ -406,10 +399,16 @@ impl Executor for Interpreter {
             DevicePool { address, bytes: pool.len() as u64 }
         };
         let on_device: Vec<DevicePool> = pools.iter().map(pool).collect();
-        if device.decode_paged(frame.spec(), frame.bytes(), tokens.clone(), to, &on_device)? != 0 {
+        let (status, sums) =
+            device.decode_paged(frame.spec(), frame.bytes(), tokens.clone(), to, &on_device)?;
+        if status != 0 {
             Reference.decode_paged(frame, tokens, to, pools)?; // knows what is damaged
             let reason = "the device says that a chunk is damaged".to_owned();
             return Err(Error::Chunk { tensor: 0, chunk: 0, reason });
+        }
+        let outputs = Cpu::new().decode_to_vecs(frame)?;
+        for (tensor, sum) in sums {
+            check_sum(&frame.tensor(tensor)?, &outputs[tensor], sum)?;
         }
         for (pool, of) in on_device.iter().zip(pools.iter_mut()) {
             of.copy_from_slice(&device.read(pool.address, pool.bytes as usize)?);

@@ -106,8 +106,9 @@ pub(super) fn encode_chunk<D: Dtype, S: Scheme, T: Turns, F: Frame<D, S>, const 
 const fn stores_codes_early<D: Dtype, S: Scheme, T: Turns>() -> bool {
     let (levels, three) = (S::Second::COUNT != 0, S::Third::COUNT != 0);
     match (D::EXPONENT_BITS, D::BITS) {
-        (4, _) => levels && (!S::CHANNELS || three || T::STAYS),
+        (4, _) => levels && (S::CHANNELS && three || T::STAYS),
         (5, 16) => levels && S::CHANNELS,
+        (8, _) => three && !S::CHANNELS,
         _ => false,
     }
 }

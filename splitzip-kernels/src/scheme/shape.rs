@@ -66,7 +66,8 @@ impl Shape {
 
     /// The shape of a part with `base` bits of base, levels of `second` and `third` bits, escapes of `escape` bits.
     ///
-    /// One scan counts all three: 11 + 11 + 10 bits, or 16 + 16 for two. 1024 escapes overflow the last field of three; then they are counted again.
+    /// One scan counts all three: 11 + 11 + 10 bits, or 16 + 16 for two. 1024 escapes overflow the last field of three, so their total is summed up alone.
+    /// (Always: where only an overflow led there, ptxas 13.0 took another predicate for the `redux` than the condition.)
     #[inline(always)]
     pub fn of<S: Scheme, const LEVEL: u32>(
         program: &Program,
@@ -84,7 +85,7 @@ impl Shape {
         let counts = map(masks, |(m, t, e)| m.count_ones() | t.count_ones() << 11 | e.count_ones() << 22);
         let (counts, total) = program.scan(&counts);
         let twice_marked = total >> 11 & 0x7ff;
-        let escaped = if twice_marked < 1024 { total >> 22 } else { program.count(&coded.escaped) };
+        let escaped = program.count(&coded.escaped);
         Shape::with_totals(counts, total & 0x7ff, twice_marked, escaped, base, [second, third], escape)
     }
 
