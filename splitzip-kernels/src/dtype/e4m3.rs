@@ -50,7 +50,7 @@ impl Dtype for E4m3 {
         let mut out = [0; 8];
         unroll!(i < 8 => {
             // Every byte of residuals twice: for the low nibble, and for the high one.
-            let twice = permute(residuals[i / 2], 0, if i % 2 == 0 { 0x1100 } else { 0x3322 });
+            let twice = permute(residuals[i / 2], 0, if i.is_multiple_of(2) { 0x1100 } else { 0x3322 });
             let moved = select(0x0080_0080, twice << 4, twice >> 4);
             out[i] = select(EXPONENTS << 3, exponents[i] << 3, select(0x8007_8007, twice, moved))
         });

@@ -150,7 +150,7 @@ fn join_high_bytes(exponents: [u32; 8], [a, b, c]: [u32; 3]) -> [u32; 8] {
     let (woven, mut out) = (transpose([a, b, 0, c]), [0; 8]);
     unroll!(i < 8 => {
         let x = woven[i / 2];
-        let rest = if i % 2 == 0 { select(MANTISSAS, x, x << 4) } else { select(MANTISSAS, x >> 4, x) };
+        let rest = if i.is_multiple_of(2) { select(MANTISSAS, x, x << 4) } else { select(MANTISSAS, x >> 4, x) };
         out[i] = select(EXPONENTS, exponents[i] << 2, rest)
     });
     out
