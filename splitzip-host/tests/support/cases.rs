@@ -17,6 +17,12 @@ pub fn small(member: Member) -> Vec<Case> {
             cases.push(Case::new(member, content, shape, Flags::CHECKSUMS));
         }
     }
+    if member.bases == Bases::Chunk {
+        for (quarter, remainder) in (0..4).flat_map(|quarter| [2, 3, 5, 7].map(|of| (quarter, of))) {
+            let length = 256 * quarter + 8 * (3 + 5 * quarter) + remainder;
+            cases.push(Case::new(member, Content::Outliers, &[length], Flags::CHECKSUMS));
+        }
+    }
     for content in [Content::Equal, Content::Zero] {
         for (shape, at) in
             [([3, 1024], 0), ([3, 1024], 1029), ([3, 1024], 3071), ([40, 24], 500), ([40, 24], 959)]

@@ -162,11 +162,9 @@ impl DecodePagedWork {
             if wanted.is_empty() {
                 continue;
             }
-            if wanted == (0..tensor.bytes) {
-                whole.push(number);
-            } else {
-                takes_parts = true;
-            }
+            let is_whole = wanted == (0..tensor.bytes);
+            whole.extend(is_whole.then_some(number));
+            takes_parts |= !is_whole;
             let (ids, pool) = (ids.place(&of.ids(), &mut memory), pool_of(pools, of));
             if has_batch_member(tensor) {
                 let place = in_pages(of, wanted, pool, ids, tensor.chunk_bytes())?;
@@ -186,9 +184,7 @@ impl DecodePagedWork {
             }
             let place = in_pages(of, wanted, pool, ids, PIECE)?;
             if tensor.scheme == Scheme::Stored {
-                if whole.last() == Some(&number) {
-                    whole_stored.push(number);
-                }
+                whole_stored.extend(is_whole.then_some(number));
                 stored_ones.push(stored(place, tensor.bytes, tensor.planes[0].at), ids, PIECE);
             } else {
                 let at = room.take(tensor.bytes);
