@@ -184,22 +184,14 @@ impl WireRow {
     }
 }
 
-/// A way to move a request to a file and back. What [`Row`] has means the same here.
+/// A way to move a request to a file and back.
 #[derive(Serialize)]
 pub struct FileRow {
     /// `direct`, or `cached` by the system.
     pub io: &'static str,
-    pub place: &'static str,
-    pub how: &'static str,
-    pub is_plain: bool,
-    pub scheme: Option<Scheme>,
-    pub key_bases: Option<Bases>,
-    pub raw_bytes: u64,
-    /// Of the file.
-    pub coded_bytes: u64,
-    pub ratio: f64,
-    pub out: Way,
-    pub back: Way,
+    /// Coded bytes are those of the file.
+    #[serde(flatten)]
+    pub row: Row,
     /// Raw bytes of an eighth of the tokens.
     pub part_bytes: u64,
     /// Raw bytes of a slice, or of what is copied at once.
@@ -223,10 +215,9 @@ pub fn file_rows(io: &'static str, codings: &[(Scheme, Bases)], measured: &[Meas
             Some(_) => (name(KvPlace::Pages), "staged"),
         };
         let coding = coding.filter(|&(scheme, _)| scheme != Scheme::Stored);
-        FileRow {
-            io,
+        let row = Row {
             place,
-            how,
+            how: how.to_owned(),
             is_plain: coding.is_none(),
             scheme: coding.map(|(scheme, _)| scheme),
             key_bases: coding.map(|(_, bases)| bases),
@@ -235,6 +226,10 @@ pub fn file_rows(io: &'static str, codings: &[(Scheme, Bases)], measured: &[Meas
             ratio: measured.ratio(),
             out: way(&measured.save, |of| &of.save),
             back: way(&measured.reload, |of| &of.reload),
+        };
+        FileRow {
+            io,
+            row,
             part_bytes: measured.part_bytes,
             slice_bytes: measured.slice_bytes,
             part: way(&measured.part, |of| &of.part),
@@ -275,7 +270,7 @@ fn told(object: &Object, write: fn(&Table) -> String) -> String {
         out += "\nms: until the first and the last layer were decoded. of ratio: as above, beside raw on the same link.\n";
     }
     if let (Some(first), Some(folder)) = (object.files.first(), &object.folder) {
-        let [size, part, slice] = [first.raw_bytes, first.part_bytes, first.slice_bytes].map(binary);
+        let [size, part, slice] = [first.row.raw_bytes, first.part_bytes, first.slice_bytes].map(binary);
         out += &format!(
             "\n{size} of {}, in pages of 16, between the GPU and a file in {folder}; slices of {slice}.\n\n",
             object.data
@@ -299,25 +294,23 @@ fn coding(scheme: Option<Scheme>, keys: Option<Bases>) -> String {
     }
 }
 
+/// Columns of what is moved both ways, behind a first one.
+const BOTH_WAYS: [&str; 9] =
+    ["moved", "scheme", "ratio", "out GB/s", "gain", "of ratio", "back GB/s", "gain", "of ratio"];
+
+impl Row {
+    /// The cells of [`BOTH_WAYS`], speeds with so many digits.
+    fn cells(&self, digits: usize) -> impl Iterator<Item = String> {
+        let way = |of: &Way| way(of, digits, self.raw_bytes, self.ratio);
+        let start = [self.how.clone(), coding(self.scheme, self.key_bases), format!("{:.3}", self.ratio)];
+        start.into_iter().chain(way(&self.out)).chain(way(&self.back))
+    }
+}
+
 fn rows(rows: &[Row]) -> Table {
-    let titles = [
-        "KV in",
-        "moved",
-        "scheme",
-        "ratio",
-        "out GB/s",
-        "gain",
-        "of ratio",
-        "back GB/s",
-        "gain",
-        "of ratio",
-    ];
-    let mut table = Table::new(3, &titles);
+    let mut table = Table::new(3, &[&["KV in"], &BOTH_WAYS[..]].concat());
     for row in rows {
-        let way = |of: &Way| way(of, 1, row.raw_bytes, row.ratio);
-        let start = [row.place.to_owned(), row.how.clone(), coding(row.scheme, row.key_bases)];
-        let cells = start.into_iter().chain([format!("{:.3}", row.ratio)]);
-        table.row(cells.chain(way(&row.out)).chain(way(&row.back)));
+        table.row([row.place.to_owned()].into_iter().chain(row.cells(1)));
     }
     table
 }
@@ -332,30 +325,13 @@ fn way(way: &Way, digits: usize, raw_bytes: u64, ratio: f64) -> [String; 3] {
 }
 
 fn files(rows: &[FileRow]) -> Table {
-    let titles = [
-        "I/O",
-        "moved",
-        "scheme",
-        "ratio",
-        "out GB/s",
-        "gain",
-        "of ratio",
-        "back GB/s",
-        "gain",
-        "of ratio",
-        "part GB/s",
-        "gain",
-        "of ratio",
-    ];
-    let mut table = Table::new(3, &titles);
-    for row in rows {
-        // Files are slower than links: one digit would say little.
-        let way = |of: &Way, bytes| way(of, 2, bytes, row.ratio);
-        let start = [row.io.to_owned(), row.how.to_owned(), coding(row.scheme, row.key_bases)];
-        let cells = start.into_iter().chain([format!("{:.3}", row.ratio)]);
-        let ways =
-            [way(&row.out, row.raw_bytes), way(&row.back, row.raw_bytes), way(&row.part, row.part_bytes)];
-        table.row(cells.chain(ways.into_iter().flatten()));
+    // Files are slower than links: one digit would say little.
+    const DIGITS: usize = 2;
+    let part = ["part GB/s", "gain", "of ratio"];
+    let mut table = Table::new(3, &[&["I/O"], &BOTH_WAYS[..], &part].concat());
+    for of in rows {
+        let part = way(&of.part, DIGITS, of.part_bytes, of.row.ratio);
+        table.row([of.io.to_owned()].into_iter().chain(of.row.cells(DIGITS)).chain(part));
     }
     table
 }
@@ -399,10 +375,9 @@ mod tests {
 
     #[test]
     fn every_speed_of_a_file_is_that_of_its_bytes() {
-        let coded = FileRow {
-            io: "direct",
+        let row = Row {
             place: name(KvPlace::Pages),
-            how: "staged",
+            how: "staged".to_owned(),
             is_plain: false,
             scheme: Some(Scheme::W2x2x3),
             key_bases: Some(Bases::Channel),
@@ -411,6 +386,10 @@ mod tests {
             ratio: 1.6,
             out: way(4.0, 1.2),
             back: way(2.0, 1.4),
+        };
+        let coded = FileRow {
+            io: "direct",
+            row,
             part_bytes: 1_000_000_000,
             slice_bytes: 8 << 20,
             part: way(0.2, 1.6),
