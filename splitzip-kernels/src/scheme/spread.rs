@@ -60,17 +60,12 @@ fn negated_bytes(x: u32) -> u32 {
 
 // ------------------------------------------------------------------------------------------------------ halves
 
-/// Two exponents a word, each at the top of its half; what is below does not matter.
+/// Two exponents of 8 bits a word, each at the top of its half; what is below does not matter.
 impl Spread for [u32; 16] {
     #[inline(always)]
     fn bytes<D: Dtype>(self) -> [u32; 8] {
         let mut out = [0; 8];
-        unroll!(i < 8 => {
-            out[i] = odd_bytes(self[2 * i], self[2 * i + 1]) >> (8 - D::EXPONENT_BITS);
-            if D::EXPONENT_BITS < 8 {
-                out[i] &= exponent_bytes::<D>();
-            }
-        });
+        unroll!(i < 8 => out[i] = odd_bytes(self[2 * i], self[2 * i + 1]));
         out
     }
 
@@ -81,22 +76,19 @@ impl Spread for [u32; 16] {
 
     #[inline(always)]
     fn sum<D: Dtype>(self) -> u32 {
-        let (bytes, mut sum) = (top_bytes::<D>(self), 0);
+        let (bytes, mut sum) = (self.bytes::<D>(), 0);
         unroll!(i < 8 => sum = sum_bytes(bytes[i], sum));
-        sum >> (8 - D::EXPONENT_BITS)
+        sum
     }
 
     #[inline(always)]
     fn zeros<D: Dtype>(self) -> u32 {
-        zero_bytes(top_bytes::<D>(self))
+        zero_bytes(self.bytes::<D>())
     }
 
     #[inline(always)]
     fn sums_of_runs<D: Dtype>(self) -> [u32; 4] {
-        let exponents = |i: usize| match D::EXPONENT_BITS {
-            8 => permute(self[i], 0, 0x4341),
-            bits => self[i] >> (16 - bits) & (((1 << bits) - 1) * 0x0001_0001),
-        };
+        let exponents = |i: usize| permute(self[i], 0, 0x4341);
         let mut out = [0; 4];
         unroll!(i < 4 => out[i] = exponents(i) + exponents(i + 4) + exponents(i + 8) + exponents(i + 12));
         out
@@ -104,7 +96,7 @@ impl Spread for [u32; 16] {
 
     #[inline(always)]
     fn values<D: Dtype, L: Ladder>(self, low: u32) -> L::Values {
-        let add = (low.wrapping_neg() << (16 - D::EXPONENT_BITS) & 0xffff) * 0x0001_0001;
+        let add = (low.wrapping_neg() << 8 & 0xffff) * 0x0001_0001;
         of_halves::<D, L>(self, |_| add)
     }
 
@@ -112,43 +104,28 @@ impl Spread for [u32; 16] {
     fn values_of_runs<D: Dtype, L: Ladder>(self, lows: [u32; 4]) -> L::Values {
         let mut add = lows;
         // Negated, and no bit below those of exponents: a carry from there would be one of a value.
-        let exponents = ((1 << D::EXPONENT_BITS) - 1) * 0x0001_0001;
-        unroll!(i < 4 => add[i] = ((0x0100_0100 - add[i]) & exponents) << (16 - D::EXPONENT_BITS));
+        unroll!(i < 4 => add[i] = ((0x0100_0100 - add[i]) & 0x00ff_00ff) << 8);
         of_halves::<D, L>(self, |i| add[i % 4])
     }
 
     #[inline(always)]
     fn values_of_elements<D: Dtype, L: Ladder>(self, lows: [u32; 8]) -> L::Values {
-        // A base of 0 to 31 (255) to the top 5 (8) bits of a half, negated there.
+        // A base to the top of a half, negated there.
         of_halves::<D, L>(self, |i| {
-            let bytes = negated_bytes(lows[i / 2] << (8 - D::EXPONENT_BITS));
+            let bytes = negated_bytes(lows[i / 2]);
             if i % 2 == 0 { zip_bytes_low(0, bytes) } else { zip_bytes_high(0, bytes) }
         })
     }
 }
 
-/// Four bytes a word, each with an exponent in its top bits.
-#[inline(always)]
-fn top_bytes<D: Dtype>(spread: [u32; 16]) -> [u32; 8] {
-    let mut out = [0; 8];
-    unroll!(i < 8 => {
-        out[i] = odd_bytes(spread[2 * i], spread[2 * i + 1]);
-        if D::EXPONENT_BITS < 8 {
-            out[i] &= exponent_bytes::<D>() << (8 - D::EXPONENT_BITS);
-        }
-    });
-    out
-}
-
 /// The bit planes of the values, from exponents and what to add to each (the low end, negated) at the top of halves.
 #[inline(always)]
 fn of_halves<D: Dtype, L: Ladder>(spread: [u32; 16], add: impl Fn(usize) -> u32) -> L::Values {
-    let shift = 16 - D::EXPONENT_BITS;
-    let limit = (limit::<D, L>() << shift | ((1 << shift) - 1)) * 0x0001_0001;
+    let limit = (limit::<D, L>() << 8 | 0xff) * 0x0001_0001;
     let mut out = [0; 8];
     unroll!(i < 8 => {
         let (a, b) = (add_min_halves(spread[2 * i], add(2 * i), limit), add_min_halves(spread[2 * i + 1], add(2 * i + 1), limit));
-        out[i] = odd_bytes(a, b) >> (8 - D::EXPONENT_BITS)
+        out[i] = odd_bytes(a, b)
     });
     L::Values::from_bytes(out)
 }
