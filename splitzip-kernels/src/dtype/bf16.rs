@@ -1,6 +1,6 @@
 //! bf16: sign, 8 bits of exponent, 7 of mantissa. Its residual is a byte.
 
-use super::{Dtype, high_bytes, spread16, twice, word_functions};
+use super::{Dtype, spread16, twice, word_functions};
 use crate::arch::{even_bytes, odd_bytes, select, zip_bytes_high, zip_bytes_low};
 use crate::unroll;
 
@@ -28,11 +28,6 @@ impl Dtype for Bf16 {
             out[i] = select(SIGNS, odd_bytes(a, b), even_bytes(a, b))
         });
         (out, [])
-    }
-
-    #[inline(always)]
-    fn exponents(words: [u32; 16]) -> [u32; 8] {
-        high_bytes(spread16(words))
     }
 
     #[inline(always)]

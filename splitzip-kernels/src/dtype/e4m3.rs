@@ -34,13 +34,6 @@ impl Dtype for E4m3 {
     }
 
     #[inline(always)]
-    fn exponents(words: [u32; 8]) -> [u32; 8] {
-        let mut out = [0; 8];
-        unroll!(i < 8 => out[i] = words[i] >> 3 & EXPONENTS);
-        out
-    }
-
-    #[inline(always)]
     fn spread(words: [u32; 8]) -> [u32; 8] {
         words
     }

@@ -1,13 +1,10 @@
 //! e5m2: sign, 5 bits of exponent, 2 of mantissa. Its residual is three bit planes.
 
 use super::{Dtype, four_times, join_high_bytes, split_high_bytes, word_functions};
-use crate::unroll;
 
 /// e5m2.
 #[derive(Clone, Copy, Debug)]
 pub struct E5m2;
-
-const EXPONENTS: u32 = 0x1f1f_1f1f;
 
 impl Dtype for E5m2 {
     const NAME: &'static str = "e5m2";
@@ -22,13 +19,6 @@ impl Dtype for E5m2 {
     #[inline(always)]
     fn split(words: [u32; 8]) -> ([u32; 0], [u32; 3]) {
         ([], split_high_bytes(words))
-    }
-
-    #[inline(always)]
-    fn exponents(words: [u32; 8]) -> [u32; 8] {
-        let mut out = [0; 8];
-        unroll!(i < 8 => out[i] = words[i] >> 2 & EXPONENTS);
-        out
     }
 
     #[inline(always)]

@@ -9,8 +9,6 @@ use crate::unroll;
 #[derive(Clone, Copy, Debug)]
 pub struct Fp16;
 
-const EXPONENTS: u32 = 0x1f1f_1f1f;
-
 impl Dtype for Fp16 {
     const NAME: &'static str = "fp16";
     const BITS: u32 = 16;
@@ -26,13 +24,6 @@ impl Dtype for Fp16 {
         let mut low = [0; 8];
         unroll!(i < 8 => low[i] = even_bytes(words[2 * i], words[2 * i + 1]));
         (low, split_high_bytes(high_bytes(words)))
-    }
-
-    #[inline(always)]
-    fn exponents(words: [u32; 16]) -> [u32; 8] {
-        let mut out = high_bytes(words);
-        unroll!(i < 8 => out[i] = out[i] >> 2 & EXPONENTS);
-        out
     }
 
     #[inline(always)]

@@ -43,7 +43,10 @@ pub trait Dtype: Copy + 'static {
     /// The signs and mantissas.
     fn split(words: Self::Words) -> (Self::Residuals, Self::UpperResiduals);
     /// The exponents, four bytes a word, in the order of the elements of each run.
-    fn exponents(words: Self::Words) -> [u32; 8];
+    #[inline(always)]
+    fn exponents(words: Self::Words) -> [u32; 8] {
+        Self::spread(words).bytes::<Self>()
+    }
     /// The exponents for coding.
     fn spread(words: Self::Words) -> Self::Spread;
     /// The way back from both. Bits of an exponent byte above its width do not matter.
