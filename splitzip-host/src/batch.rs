@@ -122,6 +122,7 @@ pub(crate) fn in_frame(batch: BatchTensor, layout: &Layout, number: usize, table
         directory: tensor.directory_at,
         known: if tensor.bases == Bases::Channel { tensor.bases_at } else { codebook },
         table: tables + crate::steps::TABLE_BYTES * number as u64,
+        chunk_sums: tensor.checksums_at,
         ..batch
     }
 }
@@ -233,7 +234,7 @@ pub(crate) struct BatchStep {
     pub words: u64,
     /// A word for what goes wrong.
     pub status: u64,
-    /// Where checksums of what is decoded are added up, 8 bytes a tensor of the frame, or 0.
+    /// Where checksums of tensors are added up, or 0: of what is decoded, 8 bytes a tensor of the frame; of what is encoded, in the dynamic part.
     pub sums: u64,
 }
 
@@ -245,6 +246,8 @@ pub(crate) struct BatchPlacing {
     pub end: u64,
     /// The first place of the frame that gets the same word as `end`, and how many there are.
     pub behind: (u64, u64),
+    /// Which checksums the frame has: see [`sums_wanted`](crate::steps::sums_wanted).
+    pub sums_wanted: u32,
 }
 
 /// What kernels call the dtype and the scheme of a tensor.
@@ -280,6 +283,8 @@ where
             behind: to.behind.0,
             behind_places: to.behind.1,
             status: target(of.status, 4),
+            sums: target(of.sums, 0),
+            wanted: to.sums_wanted,
         })
     }
 }

@@ -3,7 +3,7 @@
 //! The CPU and the CUDA executor do the same things in the same order, on addresses of different machines. So the arguments
 //! of the kernels are made here, once; the executors only differ in how they run them.
 
-use crate::format::{CHUNK, DYNAMIC_BYTES, GROUP, Layout, PlaneKind, RECORD_BYTES, TensorLayout};
+use crate::format::{CHUNK, DYNAMIC_BYTES, Flags, GROUP, Layout, PlaneKind, RECORD_BYTES, TensorLayout};
 use crate::workspace::{Workspace, order_at};
 use crate::{Bases, Dtype, Error, Result, Scheme};
 use splitzip_kernels::dtype;
@@ -13,7 +13,9 @@ use splitzip_kernels::launch::{
     Target,
 };
 use splitzip_kernels::scheme;
-use splitzip_kernels::tile::{ChannelBases, ChannelBasesOut, GroupSums, Nothing, Order, TAIL_BYTES, Table};
+use splitzip_kernels::tile::{
+    ChannelBases, ChannelBasesOut, GroupSums, Nothing, Order, SumsWanted, TAIL_BYTES, Table,
+};
 use std::ops::Range;
 
 /// Bytes of the encoder's table of a codebook.
@@ -238,6 +240,8 @@ pub(crate) struct Placing {
     pub seal: bool,
     /// What the frame starts with (static part and dynamic part without words), if nobody else writes it; else 0.
     pub prologue: u64,
+    /// Does who encodes add up the checksums that the frame has?
+    pub checksums: bool,
 }
 
 /// What decoding a tensor needs besides its places.
@@ -372,6 +376,7 @@ impl<'l> Steps<'l> {
             in_order: !self.layout.flags.arrival,
             seal: false,
             prologue: 0,
+            checksums: false,
         }
     }
 
@@ -422,6 +427,9 @@ impl<'l> Steps<'l> {
             dynamic: source(dynamic, dynamic_bytes),
             dynamic_bytes: if to.seal { dynamic_bytes } else { 0 },
             check: target(dynamic + 12, 4),
+            sum: target(self.start_address() + 8, 0),
+            chunk_sums: target(self.frame + tensor.checksums_at, 0),
+            wanted: if to.checksums { sums_wanted(self.layout.flags) } else { 0 },
             tail: self.tail(),
         }
     }
@@ -450,6 +458,9 @@ impl<'l> Steps<'l> {
             dynamic: of.dynamic,
             dynamic_bytes: of.dynamic_bytes,
             check: of.check,
+            sum: of.sum,
+            chunk_sums: of.chunk_sums,
+            wanted: of.wanted,
             tail: of.tail,
         };
         Arriving { launched, run: self.encode_of::<D, S>(to) }
@@ -582,6 +593,12 @@ impl Counting {
             tail: target(self.tail, TAIL_BYTES),
         }
     }
+}
+
+/// Which checksums a frame has, as kernels are told.
+pub(crate) fn sums_wanted(flags: Flags) -> u32 {
+    let of = |wanted: bool, which: u32| if wanted { which } else { 0 };
+    of(flags.tensor_checksums, SumsWanted::OF_TENSORS) | of(flags.chunk_checksums, SumsWanted::OF_CHUNKS)
 }
 
 /// Computes the check of the dynamic part of a frame at `frame`.

@@ -212,8 +212,9 @@ impl EncodeWork {
         for number in 0..layout.tensors.len() {
             let steps =
                 Steps { layout: &layout, number, frame: 0, workspace: 0, places, elements: 0, table: 0 };
-            entries.push(steps.checksum()?.entry());
-            if steps.tensor().scheme != Scheme::Stored {
+            if steps.tensor().scheme == Scheme::Stored {
+                entries.push(steps.checksum()?.entry());
+            } else {
                 entries.push(steps.histogram(0, 0)?.entry());
                 entries.push(steps.pick().entry());
                 entries.push(steps.bases(0)?.entry());
@@ -387,7 +388,7 @@ impl EncodeWork {
     unsafe fn encode_tensor(&self, queue: &dyn Queue, steps: Steps<'_>, start: u64) -> Result<()> {
         let tensor = steps.tensor();
         let seal = steps.number + 1 == self.layout.tensors.len() && self.seals_itself();
-        let mut placing = Placing { seal, ..steps.placing() };
+        let mut placing = Placing { seal, checksums: true, ..steps.placing() };
         if self.starts_itself() {
             // The frame says how many words are before its first tensor only when it is complete. They are 0.
             let zero = start + self.layout.static_bytes + DYNAMIC_BYTES;
@@ -422,12 +423,8 @@ impl EncodeWork {
             if tensor.bases == Bases::Channel && summed != tensor.groups {
                 run(&*steps.bases(summed)?)?;
             }
-            run(&*steps.encode(placing)?)?;
-            if steps.wants_checksum() {
-                run(&*steps.checksum()?)?;
-            }
+            run(&*steps.encode(placing)?)
         }
-        Ok(())
     }
 }
 

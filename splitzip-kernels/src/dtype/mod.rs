@@ -59,6 +59,8 @@ pub trait Dtype: Copy + 'static {
     fn first_differences(words: Self::Words, word: u32) -> u32;
     /// Hash step of the checksum over all words, in order (`docs/format.md`, section 7).
     fn mix(words: Self::Words, hash: u32) -> u32;
+    /// The same over the words of one run.
+    fn mix_run(run: [u32; 4], hash: u32) -> u32;
     /// The lane's first element.
     fn first(words: Self::Words) -> u32;
 }
@@ -97,6 +99,12 @@ macro_rules! word_functions {
         #[inline(always)]
         fn mix(words: [u32; $words], mut hash: u32) -> u32 {
             crate::unroll!(i < $words => hash = super::mix_word(hash, words[i]));
+            hash
+        }
+
+        #[inline(always)]
+        fn mix_run(run: [u32; 4], mut hash: u32) -> u32 {
+            crate::unroll!(i < $words / 4 => hash = super::mix_word(hash, run[i]));
             hash
         }
 

@@ -3,7 +3,10 @@
 use crate::dtype::*;
 use crate::kernel;
 use crate::launch::Chunks;
-use crate::tile::{Chunk, ChunkSums, Fill, In, Program, Tail, TailArea, Tile, Update, generate};
+use crate::tile::{
+    Chunk, ChunkSums, Fill, In, InChunk, Program, SumsInLanes, Tail, TailArea, Tile, Update, each_run,
+    generate, lane_hash, tensor_share,
+};
 
 /// Adds the chunk's share to the checksum of its tensor, and stores its own checksum where `keep` is not 0.
 #[kernel(dtype = [Bf16, Fp16, E4m3, E5m2], warps = 8, blocks = 8)]
@@ -43,14 +46,8 @@ pub(super) fn add_shares<D: Dtype>(
         Some(words) => chunk_sum::<D>(program, &chunk.cleared_past_end(words)),
         None => 0,
     };
-    if let Some((sums, programs)) = program.gather(own) {
-        let (first, chunks) = (chunk.index, Chunks { elements });
-        let shares = generate(|lane| {
-            let share = tensor_share(first + lane, sums.at(lane));
-            let exists = lane < programs && chunks.valid(first + lane) != 0;
-            if exists { [share as u32, (share >> 32) as u32] } else { [0, 0] }
-        });
-        sum().add64(0, program.sum_pairs(&shares));
+    if let Some((sums, lanes)) = program.gather(own) {
+        SumsInLanes { elements, first: chunk.index, lanes, sums }.add_to(program, sum());
     }
 }
 
@@ -60,11 +57,27 @@ pub(super) fn chunk_sum<D: Dtype>(program: &Program, words: &Tile<D::Words>) -> 
     program.sum(&program.hash_lanes(words, D::mix))
 }
 
-/// What a chunk adds to the checksum of its tensor.
+/// The checksum of a short chunk, which is filled up in memory: run by run, since there are not as many registers for a cleared copy of it.
 #[inline(always)]
-pub(super) fn tensor_share(chunk: u32, sum: u32) -> u64 {
-    let mut x = (chunk as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(sum as u64);
-    x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ x >> 31
+pub(super) fn short_sum<D: Dtype>(program: &Program, chunk: &Chunk, input: InChunk<D::Words>) -> u32 {
+    program.sum(&generate(|lane| {
+        lane_hash(lane, |mut hash| {
+            each_run!(run => {
+                let exist = chunk.run_elements(lane, run);
+                hash = D::mix_run(first_of_run::<D>(input.run(lane, run), exist), hash)
+            });
+            hash
+        })
+    }))
+}
+
+/// The first elements of a run, and zeros.
+#[inline(always)]
+fn first_of_run<D: Dtype>(run: [u32; 4], elements: u32) -> [u32; 4] {
+    let mut out = run;
+    crate::unroll!(i < 4 => {
+        let bits = (elements * D::BITS).saturating_sub(i as u32 * 32).min(32);
+        out[i] = (run[i] as u64 & ((1 << bits) - 1)) as u32
+    });
+    out
 }

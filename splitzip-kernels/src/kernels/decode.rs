@@ -42,7 +42,7 @@ pub fn decode<D: Dtype, S: Scheme>(
     known: S::Known,
     channels: u32,
     status: Status,
-    sum: TensorSums,
+    sum: TensorSums<8>,
     tail: Tail,
 ) {
     let chunk = Chunk::of(program, chunks, tail);

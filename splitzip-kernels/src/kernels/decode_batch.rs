@@ -39,7 +39,7 @@ pub fn decode_batch<D: Dtype, S: Scheme>(
     parts: Parts,
     part_words: u64,
     status: Status,
-    sums: TensorSums,
+    sums: TensorSums<8>,
 ) {
     let batch = batch.tensors();
     let (index, groups) = (program.index(), chunks.groups as u32);

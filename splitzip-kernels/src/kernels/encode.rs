@@ -14,8 +14,9 @@ use crate::launch::{BlockForGroup, Queue};
 use crate::scheme::*;
 use crate::stream::{CHUNK, GROUP};
 use crate::tile::{
-    Arrival, Chunk, Directory, Dynamic, Fill, Header, In, InOrder, Order, Out, PartsOut, Placement, Program,
-    Seats, TURN_BYTES, TURN_SUMS_BYTES, Tail, TailArea, Turns, Update, Words,
+    Arrival, Chunk, ChunkSums, Directory, Dynamic, Fill, Header, In, InOrder, Order, Out, PartsOut,
+    Placement, Program, Seats, SumsWanted, TURN_BYTES, TURN_SUMS_BYTES, Tail, TailArea, TensorRecords,
+    TensorSums, Turns, Update, Words,
 };
 
 /// Encodes a tensor, with its variable parts in chunk order.
@@ -23,7 +24,8 @@ use crate::tile::{
 /// `given` is what the scheme wants for the tensor: the encoder's table of a codebook, channel bases (`channels` of them a group), or nothing.
 /// Writes the planes, the directory and the variable parts, from word `start` of `parts` on; `end` gets the word where they end. `order` must be
 /// prepared. In the end the frame is completed: `prologue_bytes` bytes of `prologue` are what it starts with (but for the words), and the check of
-/// `dynamic_bytes` bytes of `dynamic` is computed; each unless it is 0.
+/// `dynamic_bytes` bytes of `dynamic` is computed; each unless it is 0. The checksum of the elements is added to `sum`, those of chunks go to `chunk_sums`: what of
+/// it is `wanted` ([`SumsWanted`]).
 #[kernel(
     dtype = [Bf16, Fp16, E4m3, E5m2],
     scheme = [W4, W3, W2x3, W2x2x3, W3Channel, W2x3Channel, W2x2x3Channel],
@@ -53,10 +55,15 @@ pub fn encode<D: Dtype, S: Scheme>(
     dynamic: Dynamic,
     dynamic_bytes: u64,
     check: Update<4>,
+    sum: TensorSums<8>,
+    chunk_sums: ChunkSums,
+    wanted: u32,
     tail: Tail,
 ) {
     let tensor = Tensor::<D, S> { queue, words, given, channels, tail };
-    let frame = Planes::<D, S> { residuals, upper_residuals, codes, directory, parts };
+    let records =
+        TensorRecords { elements: queue.elements, directory, sum, chunk_sums, wanted: SumsWanted(wanted) };
+    let frame = Planes::<D, S> { residuals, upper_residuals, codes, records, parts };
     let books = Books { order, prologue, prologue_bytes, header, start, end, dynamic, dynamic_bytes, check };
     encode_groups::<D, S, InOrder, LEVEL>(program, in_order::<D, S>().0, tensor, frame, books);
 }
@@ -91,11 +98,16 @@ pub fn encode_arrival<D: Dtype, S: Scheme>(
     dynamic: Dynamic,
     dynamic_bytes: u64,
     check: Update<4>,
+    sum: TensorSums<8>,
+    chunk_sums: ChunkSums,
+    wanted: u32,
     tail: Tail,
 ) {
     let queue = Queue { elements: groups.elements };
     let tensor = Tensor::<D, S> { queue, words, given, channels, tail };
-    let frame = Planes::<D, S> { residuals, upper_residuals, codes, directory, parts };
+    let records =
+        TensorRecords { elements: queue.elements, directory, sum, chunk_sums, wanted: SumsWanted(wanted) };
+    let frame = Planes::<D, S> { residuals, upper_residuals, codes, records, parts };
     let books = Books { order, prologue, prologue_bytes, header, start, end, dynamic, dynamic_bytes, check };
     encode_groups::<D, S, Arrival, LEVEL>(program, arrival::<S>().0, tensor, frame, books);
 }
@@ -106,12 +118,12 @@ struct Planes<D: Dtype, S: Scheme> {
     residuals: Out<D::Residuals>,
     upper_residuals: Out<D::UpperResiduals>,
     codes: Out<S::Codes>,
-    directory: Directory,
+    records: TensorRecords,
     parts: PartsOut,
 }
 
 impl<D: Dtype, S: Scheme> Frame<D, S> for Planes<D, S> {
-    type Records = Directory;
+    type Records = TensorRecords;
     #[inline(always)]
     fn residuals(self) -> Out<D::Residuals> {
         self.residuals
@@ -125,8 +137,8 @@ impl<D: Dtype, S: Scheme> Frame<D, S> for Planes<D, S> {
         self.codes
     }
     #[inline(always)]
-    fn records(self) -> Directory {
-        self.directory
+    fn records(self) -> TensorRecords {
+        self.records
     }
 }
 
@@ -177,10 +189,9 @@ fn encode_groups<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
     books: Books,
 ) {
     let Tensor { queue, words, given, channels, tail } = tensor;
-    let mut turns =
-        P::Turns::enter(program, queue.groups(), seats, books.order, books.start, frame.directory);
+    let mut turns = P::Turns::enter(program, queue.groups(), seats, books.order, books.start, frame.records);
     if turns.keeps_books() {
-        turns.keep_books(program, frame.directory, frame.parts);
+        turns.keep_books(program, frame.records, frame.parts);
     } else {
         let staged = S::stage(program, given);
         while turns.has_group() {
@@ -193,9 +204,9 @@ fn encode_groups<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
                 encode_chunk::<D, S, P::Turns, _, LEVEL>(program, &chunk, input, coding, frame, &mut turns);
             } else {
                 // A program without a chunk (behind the last one) has part in what the block does together.
-                turns.count(program, frame.directory, 0);
+                turns.count(program, frame.records, 0);
             }
-            turns.next(program, frame.directory, frame.parts, books.end);
+            turns.next(program, frame.records, frame.parts, books.end);
         }
     }
     let ended = turns.ended();

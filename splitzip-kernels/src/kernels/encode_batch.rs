@@ -8,15 +8,16 @@ use crate::launch::BatchQueue;
 use crate::scheme::*;
 use crate::stream::{CHUNK, GROUP};
 use crate::tile::{
-    BatchFrame, BatchGroup, BatchOf, BatchRecords, BatchWorkspace, InBatch, InOrder, OfBatch, Order, Out,
-    PartsOut, Placement, Program, Seats, Status, Turns, Update, Words,
+    BatchFrame, BatchGroup, BatchOf, BatchRecords, BatchTensor, BatchWorkspace, InBatch, InOrder, OfBatch,
+    Order, Out, PartsOut, Placement, Program, Seats, Status, SumsWanted, TensorSums, Turns, Update, Words,
 };
 
 /// Encodes the tensors of a batch into a frame, with the variable parts of all of them in chunk order, from word `start` of `parts` on.
 ///
 /// `order` must be prepared. `end` gets the word where the parts end, and so do
 /// `behind_places` places of the frame from `behind` on; where those of each tensor start goes to the places that the batch says. A page that
-/// the pool does not have sets `status`.
+/// the pool does not have sets `status`. The checksums of the tensors are added to `sums`, and those of chunks go where the batch says: what of it is `wanted`
+/// ([`SumsWanted`]).
 #[kernel(
     dtype = [Bf16, Fp16, E4m3, E5m2],
     scheme = [W4, W3, W2x3, W2x2x3, W3Channel, W2x3Channel, W2x2x3Channel],
@@ -43,10 +44,13 @@ pub fn encode_batch<D: Dtype, S: Scheme>(
     behind: u64,
     behind_places: u64,
     status: Status,
+    sums: TensorSums<{ BatchTensor::WORDS_STRIDE as usize }>,
+    wanted: u32,
 ) {
     let (seats, groups) = (seats::<D, S>().0, queue.groups as u32);
+    let chunk_bytes = <D::Words as Words>::CHUNK_BYTES;
     let records =
-        BatchRecords { batch: batch.tensors(), frame, chunk_bytes: <D::Words as Words>::CHUNK_BYTES };
+        BatchRecords { batch: batch.tensors(), frame, chunk_bytes, sums, wanted: SumsWanted(wanted) };
     let mut turns = <InOrder as Placement>::Turns::enter(program, groups, seats, order, start, records);
     if turns.keeps_books() {
         turns.keep_books(program, records, parts);

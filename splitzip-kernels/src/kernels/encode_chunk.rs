@@ -1,5 +1,6 @@
 //! How a chunk is encoded, wherever its elements are and its parts go.
 
+use super::checksum_kernel::{chunk_sum, short_sum};
 use crate::dtype::Dtype;
 use crate::scheme::{Coded, Scheme, Shape, Spread, zeros_and_sum};
 use crate::stream::{ENTRY_MODE_SHIFT, MODE_EQUAL, MODE_RAW};
@@ -39,7 +40,15 @@ pub(super) fn encode_chunk<D: Dtype, S: Scheme, T: Turns, F: Frame<D, S>, const 
 ) {
     let Coding { staged, channels, is_whole_group } = tensor;
     let part = turns.part(program);
+    let (records, is_whole) = (frame.records(), chunk.is_whole());
+    // Before any register holds anything else.
+    if records.want_checksums() && !is_whole {
+        turns.keep_checksum(program, records, short_sum::<D>(program, chunk, input));
+    }
     let elements = input.load();
+    if records.want_checksums() && is_whole {
+        turns.keep_checksum(program, records, chunk_sum::<D>(program, &elements));
+    }
     let (low, high) = map(&elements, D::split);
     frame.residuals().store(program, chunk, TailArea::Residuals, &low);
     frame.upper_residuals().store(program, chunk, TailArea::UpperResiduals, &high);
@@ -108,6 +117,7 @@ const fn stores_codes_early<D: Dtype, S: Scheme, T: Turns>() -> bool {
     match (D::EXPONENT_BITS, D::BITS) {
         (4, _) => levels && (S::CHANNELS && three || T::STAYS),
         (5, 16) => levels && S::CHANNELS,
+        (5, _) => three && S::CHANNELS && !T::STAYS,
         (8, _) => three && !S::CHANNELS,
         _ => false,
     }

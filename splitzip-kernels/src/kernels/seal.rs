@@ -2,11 +2,11 @@
 //!
 //! Encoding does it itself, unless checksums are added to the frame afterwards.
 
-use super::checksum_kernel::{chunk_sum, tensor_share};
+use super::checksum_kernel::chunk_sum;
 use crate::dtype::Bf16;
 use crate::kernel;
 use crate::launch::Programs;
-use crate::tile::{Dynamic, Program, Update};
+use crate::tile::{Dynamic, Program, Update, tensor_share};
 
 /// Reads the `bytes` bytes of the dynamic part with its check still zero, and stores the check. A check that is not zero says that encoding has failed: then what is
 /// stored is not the check, and nobody takes the bytes for a frame.

@@ -5,8 +5,8 @@
 //! differs between two calls (where the frame is) is an argument; what does not (where pages are, where planes lie in a frame) is in the description.
 
 use super::{
-    ChannelBases, ChannelBasesOut, Chunk, Directory, DirectoryIn, Nothing, Program, Records, Table, Tail,
-    Update,
+    ChannelBases, ChannelBasesOut, Chunk, ChunkSums, Directory, DirectoryIn, Nothing, Program, Records,
+    SumsInLanes, SumsWanted, Table, Tail, TensorSums, Tile, Update,
 };
 use crate::arch::{self, Shared};
 use crate::dtype::Dtype;
@@ -85,6 +85,8 @@ pub struct BatchTensor {
     pub words_at: u64,
     /// and how many there are, [`BatchTensor::WORDS_STRIDE`] apart.
     pub words_places: u64,
+    /// Where the checksums of chunks lie in the frame.
+    pub chunk_sums: u64,
 }
 
 impl BatchTensor {
@@ -268,7 +270,7 @@ impl<M: Described> InBatch<M> {
         runs_in_row: u32; rows_in_page: u32; ids: u64; id_bytes: u32; is_straight: u32; unit: u32; edge_unit: u32;
         run_inverse: u64; row_inverse: u64; page_inverse: u64; channels: u32; number: u32;
         residuals: u64; upper_residuals: u64; codes: u64; directory: u64; known: u64; table: u64; tail: u64;
-        words_at: u64; words_places: u64;
+        words_at: u64; words_places: u64; chunk_sums: u64;
     }
 
     /// A chunk of one of its groups.
@@ -448,6 +450,10 @@ pub struct BatchRecords {
     pub frame: BatchFrame,
     /// Bytes of a whole chunk.
     pub chunk_bytes: u32,
+    /// Checksums of tensors, in the frame.
+    pub sums: TensorSums<{ BatchTensor::WORDS_STRIDE as usize }>,
+    /// Which checksums the frame has.
+    pub wanted: SumsWanted,
 }
 
 impl Records for BatchRecords {
@@ -471,6 +477,24 @@ impl Records for BatchRecords {
         Directory(self.frame.at(tensor.directory())).store_start(number, start);
         if number == 0 {
             self.frame.store_words(tensor.words_at(), tensor.words_places(), start);
+        }
+    }
+
+    #[inline(always)]
+    fn want_checksums(self) -> bool {
+        self.wanted.any()
+    }
+
+    #[inline(always)]
+    fn add_checksums(self, program: &Program, group: u32, seat: u32, lanes: u32, sums: &Tile<u32>) {
+        let (tensor, number) = self.batch.group(group);
+        let sums =
+            SumsInLanes { elements: tensor.elements(), first: number * GROUP + seat, lanes, sums: *sums };
+        if self.wanted.of_tensor() {
+            sums.add_to(program, self.sums.of(tensor.number()));
+        }
+        if self.wanted.of_chunks() {
+            sums.store_to(ChunkSums::at(self.frame.at(tensor.chunk_sums())));
         }
     }
 }

@@ -47,7 +47,7 @@ impl Tail {
             TailArea::Codes => 4096,
             TailArea::Rest => 5120,
         };
-        self.0.wrapping_add(at)
+        self.0.wrapping_add(crate::arch::rarely(at as u32) as usize)
     }
 }
 

@@ -1,6 +1,6 @@
-//! Memory that is not a plane: tables, words that are updated, a status, checksums.
+//! Memory that is not a plane: tables, words that are updated, a status, the ends of a frame.
 
-use super::{Chunk, Mask, Program, Tile, generate};
+use super::{Mask, Program, Tile, generate};
 use crate::arch;
 use crate::launch::{Argument, ArgumentError, Extent, Kind, Size, memory_arguments};
 
@@ -187,52 +187,6 @@ impl Status {
         }
     }
 }
-/// A checksum of 32 bits for every chunk.
-#[derive(Clone, Copy)]
-pub struct ChunkSums(*mut u8);
-
-impl Extent for ChunkSums {
-    fn bytes(_: Size) -> u64 {
-        0 // optional: a flag goes along
-    }
-    const ALIGN: u64 = 4;
-}
-memory_arguments! { target [] ChunkSums = ChunkSums; }
-
-impl ChunkSums {
-    /// Stores the checksum of a chunk.
-    #[inline(always)]
-    pub fn store(self, chunk: &Chunk, sum: u32) {
-        Update::<4>(self.0.wrapping_add(chunk.index as usize * 4)).store32(0, sum);
-    }
-}
-
-/// Checksums of tensors, to which the shares of their chunks are added: a double word each. At address 0 nobody wants them.
-#[derive(Clone, Copy)]
-pub struct TensorSums(*mut u8);
-
-impl Extent for TensorSums {
-    fn bytes(_: Size) -> u64 {
-        0 // optional
-    }
-    const ALIGN: u64 = 8;
-}
-memory_arguments! { target [] TensorSums = TensorSums; }
-
-impl TensorSums {
-    /// Does anybody want them?
-    #[inline(always)]
-    pub fn are_wanted(self) -> bool {
-        !self.0.is_null()
-    }
-
-    /// That of a tensor.
-    #[inline(always)]
-    pub fn of(self, tensor: u32) -> Update<8> {
-        Update(self.0.wrapping_add(tensor as usize * 8))
-    }
-}
-
 /// The dynamic part of a frame: double words, at a multiple of 8.
 #[derive(Clone, Copy)]
 pub struct Dynamic(*const u8);

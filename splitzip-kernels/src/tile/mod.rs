@@ -16,6 +16,7 @@ mod batch;
 pub mod bits;
 mod block;
 mod channels;
+mod checksums;
 mod chunk;
 mod directory;
 mod each;
@@ -41,13 +42,15 @@ pub use batch::{
 };
 pub use block::{Block, BlockArray, Warp};
 pub use channels::{ChannelBases, ChannelBasesOut};
+pub use checksums::{ChunkSums, SumsInLanes, SumsWanted, TensorSums};
+pub(crate) use checksums::{lane_hash, tensor_share};
 pub use chunk::{Chunk, TAIL_BYTES, Tail, TailArea};
 pub use directory::{Directory, DirectoryIn};
 pub use each::{Each, EachValue, map_each};
 pub use element::Element;
 pub use elements::{Elements, ElementsOut, RowValues, RowValuesOut};
 pub use float::{maximum, multiply_add};
-pub use memory::{ChunkSums, Dynamic, Header, Nothing, Pairs, Status, Table, TensorSums, Update};
+pub use memory::{Dynamic, Header, Nothing, Pairs, Status, Table, Update};
 pub use pages::{Asked, PIECES_BYTES};
 pub use part::Part;
 pub(crate) use part::{count_before, patch};
@@ -58,7 +61,8 @@ pub(crate) use raw::raw_words;
 pub use strip::{Matrix, Row, RowStrips, Rows, Strip, Strips};
 pub use sums::GroupSums;
 pub use turn::{
-    Arrival, Ended, InOrder, Order, PartsOut, Placement, Records, Seats, TURN_BYTES, TURN_SUMS_BYTES, Turns,
+    Arrival, Ended, InOrder, Order, PartsOut, Placement, Records, Seats, TURN_BYTES, TURN_SUMS_BYTES,
+    TensorRecords, Turns,
 };
 pub use words::Words;
 

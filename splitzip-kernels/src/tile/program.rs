@@ -1,6 +1,6 @@
 //! Who runs a kernel body: a program, with its collectives.
 
-use super::{Chunk, Mask, OUTSIDE, Outside, Table, Tile, Update, Words, generate, map};
+use super::{Chunk, Mask, OUTSIDE, Outside, Table, Tile, Update, Words, generate, lane_hash, map};
 use crate::arch::{self, Shared};
 
 /// One warp working on one chunk (or on one group, or alone: the kernel's grid says).
@@ -181,12 +181,7 @@ impl Program {
     /// A hash of every lane's words: `mix` steps from a seed that differs between lanes, then a finish (`docs/format.md`, section 7).
     #[inline(always)]
     pub fn hash_lanes<W: Words>(&self, words: &Tile<W>, mix: impl Fn(W, u32) -> u32) -> Tile<u32> {
-        generate(|lane| {
-            let mut hash = mix(words.at(lane), (lane + 1).wrapping_mul(0x9E37_79B9));
-            hash = (hash ^ hash >> 16).wrapping_mul(0x7FEB_352D);
-            hash = (hash ^ hash >> 15).wrapping_mul(0x846C_A68B);
-            hash ^ hash >> 16
-        })
+        generate(|lane| lane_hash(lane, |hash| mix(words.at(lane), hash)))
     }
 
     /// Puts four bytes a word into the memory of the program, in element order, to be patched there. Takes 1024 bytes.

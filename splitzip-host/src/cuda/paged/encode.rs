@@ -10,10 +10,11 @@ use crate::batch::{
 };
 use crate::format::{CHUNK, DYNAMIC_BYTES, GROUP, Layout, TensorLayout};
 use crate::paged::{PageIds, Paged};
-use crate::steps::{self, Step};
+use crate::steps::{self, Step, Steps, sums_wanted};
+use crate::workspace::Workspace;
 use crate::{Bases, CodebookChoice, Error, FrameSpec, Result, Scheme};
 use splitzip_kernels::launch::Entry;
-use splitzip_kernels::tile::{GroupSums, Order, PIECES_BYTES};
+use splitzip_kernels::tile::{GroupSums, Order, PIECES_BYTES, TAIL_BYTES};
 
 /// How to encode the pages of a request on a device.
 pub struct EncodePagedPlan {
@@ -108,10 +109,22 @@ pub struct EncodePagedWork {
 
 enum EncodeWay {
     /// From the pages into the frame.
-    Fused { gaps_at: u64, gap_count: u64, copied: Option<Over>, launches: Vec<EncodeLaunch>, orders_at: u64 },
+    Fused { gaps_at: u64, gap_count: u64, stored: Stored, launches: Vec<EncodeLaunch>, orders_at: u64 },
     /// By way of the workspace: where the elements of each tensor go there.
     Gathered { copied: Over, elements: Vec<u64>, status_at: u64 },
 }
+
+/// Tensors that are stored as they are.
+struct Stored {
+    copied: Option<Over>,
+    /// Those that get checksums: of the copies in the frame, one after the other,
+    summed: Vec<usize>,
+    /// with this place in the workspace, of [`SUMMING_BYTES`].
+    summed_at: u64,
+}
+
+/// What adding up checksums of a stored tensor takes: planes of a short chunk, and a sum that nobody wants.
+const SUMMING_BYTES: u64 = TAIL_BYTES + 8;
 
 #[derive(Clone, Copy)]
 struct EncodeLaunch {
@@ -181,15 +194,12 @@ impl EncodePagedWork {
 
     /// Can the kernels over batches do it?
     fn is_fused(&self) -> bool {
-        let flags = self.layout().flags;
         let coded = |tensor: &TensorLayout| {
             let summed = GroupSums::takes(tensor.channels as u32)
                 && tensor.elements.is_multiple_of((CHUNK * GROUP) as u64);
             has_batch_member(tensor) && (tensor.bases == Bases::Chunk || summed)
         };
-        !flags.tensor_checksums
-            && !flags.chunk_checksums
-            && !self.inner.is_automatic()
+        !self.inner.is_automatic()
             && self
                 .layout()
                 .tensors
@@ -206,7 +216,8 @@ impl EncodePagedWork {
         entries.push(begin_frame(layout, 0, 0, 0, 1).entry());
 
         // What follows each other of one member is one launch.
-        let (mut copied, mut batches) = (Batch::default(), Vec::<(usize, Batch)>::new());
+        let (mut copied, mut batches, mut summed) =
+            (Batch::default(), Vec::<(usize, Batch)>::new(), Vec::new());
         let (mut ids, mut tails, mut without_words) = (IdArrays::default(), Room::default(), 0);
         for (number, (tensor, of)) in layout.tensors.iter().zip(from.tensors()).enumerate() {
             if tensor.bytes == 0 {
@@ -214,6 +225,10 @@ impl EncodePagedWork {
             }
             let (ids, pool) = (ids.place(&of.ids(), memory), pool_of(pools, of));
             if tensor.scheme == Scheme::Stored {
+                if sums_wanted(layout.flags) != 0 {
+                    summed.push(number);
+                    entries.push(stored_steps(layout, number, 0, 0, 0).checksum()?.entry());
+                }
                 let place = in_pages(of, 0..tensor.bytes, pool, ids, PIECE)?;
                 copied.push(stored(place, tensor.bytes, tensor.planes[0].at), ids, PIECE);
                 continue;
@@ -248,6 +263,7 @@ impl EncodePagedWork {
             pieces = pieces.max(blocks.min(batch.groups()) * u64::from(entry.warps) * PIECES_BYTES);
         }
         room.take(pieces);
+        let summed_at = room.take(if summed.is_empty() { 0 } else { SUMMING_BYTES });
         let tails_at = room.take(tails.0);
         let orders_at = room.take(0);
         let mut launches: Vec<EncodeLaunch> = Vec::with_capacity(batches.len());
@@ -274,7 +290,9 @@ impl EncodePagedWork {
         }
         entries.push(steps::seal_frame(layout, 0).entry());
         self.workspace_bytes = room.0;
-        self.way = EncodeWay::Fused { gaps_at, gap_count: gaps.len() as u64, copied, launches, orders_at };
+        let gap_count = gaps.len() as u64;
+        let stored = Stored { copied, summed, summed_at };
+        self.way = EncodeWay::Fused { gaps_at, gap_count, stored, launches, orders_at };
         Ok(())
     }
 
@@ -285,7 +303,7 @@ impl EncodePagedWork {
             return Err(Error::Unsupported {
                 executor: "cuda".to_owned(),
                 what: format!(
-                    "page numbers in device memory (tensor {:?}) with checksums, a codebook from a sample, channel bases of a part of a group, or a member \
+                    "page numbers in device memory (tensor {:?}) with a codebook from a sample, channel bases of a part of a group, or a member \
                      without kernels over batches",
                     of.form().name
                 ),
@@ -390,15 +408,20 @@ impl EncodePagedWork {
                 // SAFETY: by contract.
                 unsafe { self.inner.run(queue, memory, &inputs, frame, workspace) }
             }
-            EncodeWay::Fused { gaps_at, gap_count, copied, launches, .. } => {
+            EncodeWay::Fused { gaps_at, gap_count, stored, launches, .. } => {
                 run(&begin_frame(layout, memory, frame, memory + gaps_at, *gap_count))?;
-                if let Some(over) = copied {
+                if let Some(over) = stored.copied {
                     run(&over.step(memory, frame, workspace, failed).copy(true))?;
+                }
+                for &number in &stored.summed {
+                    run(&*stored_steps(layout, number, frame, workspace, stored.summed_at).checksum()?)?;
                 }
                 for launch in launches {
                     let over = launch.over;
                     let step = BatchStep {
                         parts: frame + layout.dense_bytes,
+                        // Behind the words of each tensor in the dynamic part.
+                        sums: frame + words_at(layout, 0) + 8,
                         ..over.step(memory, frame, workspace, failed)
                     };
                     let placing = BatchPlacing {
@@ -406,6 +429,7 @@ impl EncodePagedWork {
                         start: workspace + launch.start_at,
                         end: launch.end.address(frame, workspace),
                         behind: launch.behind,
+                        sums_wanted: sums_wanted(layout.flags),
                     };
                     run(&*step.encode(&layout.tensors[over.tensor], placing).ok_or_else(no_member)?)?;
                 }
@@ -428,10 +452,18 @@ fn words_at(layout: &Layout, number: usize) -> u64 {
     layout.static_bytes + DYNAMIC_BYTES * (1 + number as u64)
 }
 
+/// The steps of a stored tensor, whose elements are already in the frame.
+fn stored_steps(layout: &Layout, number: usize, frame: u64, workspace: u64, summed_at: u64) -> Steps<'_> {
+    let places =
+        Workspace { tail_at: summed_at, counts_at: summed_at + TAIL_BYTES, ..Workspace::tail_only() };
+    let elements = frame + layout.tensors[number].planes[0].at;
+    Steps { layout, number, frame, workspace, places, elements, table: 0 }
+}
+
 /// The step that encodes tensors like this one, without addresses.
 fn encode_step(layout: &Layout, number: usize, groups: u64) -> Result<Box<dyn Step>> {
     let nothing =
         BatchStep { batch: 0, groups, frame: 0, workspace: 0, parts: 0, words: 0, status: 0, sums: 0 };
-    let placing = BatchPlacing { order: 0, start: 0, end: 0, behind: (0, 0) };
+    let placing = BatchPlacing { order: 0, start: 0, end: 0, behind: (0, 0), sums_wanted: 0 };
     nothing.encode(&layout.tensors[number], placing).ok_or_else(no_member)
 }

@@ -5,6 +5,7 @@
 //!
 //! | call | when |
 //! | --- | --- |
+//! | [`Turns::keep_checksum`] | the checksum of the chunk is known, if it is wanted |
 //! | [`Turns::count`] | the length of the part is known |
 //! | [`Turns::next`] | the part stands in the memory of the program |
 //! | [`Turns::leave`] | there is no group left |
@@ -13,6 +14,7 @@
 //! come, a block takes one group and ends (`single.rs`). On the CPU programs run in order, and a part stands where the one before it ends
 //! (`sequential.rs`): that is what all others must give.
 
+mod records;
 #[cfg(not(target_arch = "nvptx64"))]
 mod sequential;
 #[cfg(target_arch = "nvptx64")]
@@ -23,7 +25,8 @@ mod staying;
 use crate::arch::{self, Shared};
 use crate::launch::{Extent, Size, memory_arguments};
 use crate::stream::{GROUP, groups};
-use crate::tile::{Directory, GroupSums, Part, Program, Tile, Update};
+use crate::tile::{GroupSums, Part, Program, Tile, Update};
+pub use records::{Records, TensorRecords};
 
 /// In which order variable parts stand in a frame.
 pub trait Placement: Copy + 'static {
@@ -110,30 +113,6 @@ impl Seats {
     }
 }
 
-/// Where the records of groups stand: in the directory of a tensor, or in those of a batch.
-pub trait Records: Copy {
-    /// The directory that has the record of a group of the launch, and the number of the group there.
-    fn of_group(self, group: u32) -> (Directory, u32);
-    /// Writes where the parts of a group start, in words.
-    fn store_start(self, group: u32, start: u64);
-    /// Bytes of block memory a turn, for what the programs of a group are told of it beforehand.
-    const PREPARED_BYTES: u32 = 0;
-    /// Puts that there. Only a program that keeps the books does.
-    fn prepare(self, _: &Program, _: u32, _: Shared) {}
-}
-
-impl Records for Directory {
-    #[inline(always)]
-    fn of_group(self, group: u32) -> (Directory, u32) {
-        (self, group)
-    }
-
-    #[inline(always)]
-    fn store_start(self, group: u32, start: u64) {
-        self.store_start(group, start);
-    }
-}
-
 /// The turns of a program.
 pub trait Turns: Copy {
     /// Does a block stay, and code group after group?
@@ -160,6 +139,8 @@ pub trait Turns: Copy {
     fn sums(&self, program: &Program, is_whole: bool, channels: u32) -> GroupSums;
     /// Adds to them, and waits for all programs that code the group.
     fn sum_up(&self, program: &Program, sums: GroupSums, own: &Tile<[u32; 4]>);
+    /// Leaves the checksum of this program's chunk, before its entry.
+    fn keep_checksum<R: Records>(&self, program: &Program, records: R, sum: u32);
     /// Leaves the entry of this program's chunk, with the number of words of its part. All programs of the block do.
     fn count<R: Records>(&mut self, program: &Program, records: R, entry: u32);
     /// Goes on to the next chunk, and places parts when it is time. `end` gets the words of the frame so far, where programs run in order.
@@ -184,7 +165,7 @@ pub struct Ended {
 }
 
 /// Bytes of block memory that turns take; [`TURN_SUMS_BYTES`] more where channels are summed up.
-pub const TURN_BYTES: u32 = 624;
+pub const TURN_BYTES: u32 = 816;
 /// Bytes of block memory for the sums of channels of three turns.
 pub const TURN_SUMS_BYTES: u32 = 3 * GroupSums::BYTES;
 

@@ -5,7 +5,7 @@
 use super::{Ended, Order, PartsOut, Records, Seats, Turns};
 use crate::arch::{self, Shared};
 use crate::stream::{ENTRY_WORDS, GROUP};
-use crate::tile::{GroupSums, Part, Program, Tile, Update};
+use crate::tile::{GroupSums, Part, Program, Tile, Update, generate};
 
 /// The chunk that a program works on.
 #[derive(Clone, Copy)]
@@ -67,6 +67,11 @@ impl Turns for SequentialTurn {
 
     #[inline(always)]
     fn sum_up(&self, _: &Program, _: GroupSums, _: &Tile<[u32; 4]>) {}
+
+    #[inline(always)]
+    fn keep_checksum<R: Records>(&self, program: &Program, records: R, sum: u32) {
+        records.add_checksums(program, self.index / GROUP, self.index % GROUP, 1, &generate(|_| sum));
+    }
 
     /// Stores the entry of the chunk, and says how many words its part has.
     #[inline(always)]

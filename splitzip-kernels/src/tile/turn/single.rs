@@ -11,6 +11,7 @@ use crate::tile::{GroupSums, Part, Program, Tile, Update, generate};
 
 const ENTRIES: u32 = 0; // 16 x u32: entries of the chunks
 const GOES_TO: u32 = 64; // u64: where the parts of the group go, or 0
+const CHECKSUMS: u32 = 128; // 16 x u32: checksums of the chunks, if they are wanted
 
 /// The group of a block.
 #[derive(Clone, Copy)]
@@ -91,6 +92,15 @@ impl Turns for SingleTurn {
         program.machine().sync_block();
     }
 
+    #[inline(always)]
+    fn keep_checksum<R: Records>(&self, _: &Program, _: R, sum: u32) {
+        for lane in arch::lanes() {
+            if lane == 0 {
+                self.block.at(CHECKSUMS + self.seats.seat(self.rank, self.round) * 4).store32(sum);
+            }
+        }
+    }
+
     /// After the last chunk, the first program asks for a place; it puts its part together meanwhile.
     #[inline(always)]
     fn count<R: Records>(&mut self, program: &Program, records: R, entry: u32) {
@@ -144,6 +154,11 @@ impl Turns for SingleTurn {
             // SAFETY: the frame has room for every part.
             unsafe { self.seats.part(program, 0, round).copy_to(own, to) };
             round += 1;
+        }
+        // Last, when no register holds anything else.
+        if records.want_checksums() && self.rank == 0 {
+            let sums = generate(|lane| self.block.at(CHECKSUMS + lane % GROUP * 4).load32());
+            records.add_checksums(program, self.group, 0, GROUP, &sums);
         }
     }
 

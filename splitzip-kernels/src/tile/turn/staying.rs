@@ -23,6 +23,7 @@ use crate::tile::{GroupSums, Part, Program, Tile, Update, generate};
 const ENTRIES: u32 = 0; // 3 x 16 x u32: entries of the chunks
 const PLACES: u32 = 192; // 3 x 16 x {words before the part in its group, its words}
 const MESSAGE: u32 = 576; // 3 x {u64: where the parts of the group go, the group three turns later, -}
+const CHECKSUMS: u32 = 624; // 3 x 16 x u32: checksums of the chunks, if they are wanted
 const COUNTED: u32 = 1; // barriers: everybody has left their words
 const TOLD: u32 = 4; // barriers: places and message are there
 const SUMMED: u32 = 7; // barrier: everybody has added to the sums of channels
@@ -131,6 +132,15 @@ impl Turns for StayingTurn {
         program.machine().wait_among(SUMMED, self.seats.programs);
         if self.rank == 1 {
             GroupSums::clear(sums_at(self.block, following(following(self.slot))));
+        }
+    }
+
+    #[inline(always)]
+    fn keep_checksum<R: Records>(&self, _: &Program, _: R, sum: u32) {
+        for lane in arch::lanes() {
+            if lane == 0 {
+                self.checksum(self.seats.seat(self.rank, self.round)).store32(sum);
+            }
         }
     }
 
@@ -251,6 +261,10 @@ impl StayingTurn {
             }
             let entries = self.entries();
             let (before, total) = program.scan(&generate(|lane| entries.at(lane) & ENTRY_WORDS));
+            if records.want_checksums() {
+                let sums = generate(|lane| self.checksum(lane % GROUP).load32());
+                records.add_checksums(program, self.group, 0, GROUP, &sums);
+            }
             for lane in arch::lanes() {
                 self.publish(lane, total);
             }
@@ -311,6 +325,12 @@ impl StayingTurn {
     #[inline(always)]
     fn entry(&self, seat: u32) -> Shared {
         self.block.at(ENTRIES + self.slot * 64 + seat * 4)
+    }
+
+    /// Where a program leaves the checksum of its chunk.
+    #[inline(always)]
+    fn checksum(&self, seat: u32) -> Shared {
+        self.block.at(CHECKSUMS + self.slot * 64 + seat * 4)
     }
 
     /// The entries that programs have left, in 16 lanes.
