@@ -25,7 +25,7 @@ fn case(data: &[u8]) -> Case {
     let repeat = 1 + choices.below(32);
     let row = channels * member.dtype.bytes();
     let mut input = choices.0.repeat(repeat);
-    input.truncate((input.len() / row * row).min(1 << 16));
+    input.truncate(input.len().min(1 << 16) / row * row);
     let shape = [(input.len() / row) as u64, channels as u64];
     let tensor = TensorSpec::new("t", member.dtype, member.scheme, &shape).with_bases(member.bases);
     let spec = FrameSpec::new(vec![tensor], flags);
