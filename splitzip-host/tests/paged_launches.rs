@@ -134,7 +134,7 @@ fn members_in_turns() {
     let table = PageTable::new(PageIds::I32(&ids), 16, 256).unwrap();
     let (from, to) = (from_layout.bind(table).unwrap(), to_layout.bind(table).unwrap());
     for interpreter in targets() {
-        for flags in [Flags::default(), Flags { arrival: true, ..Flags::default() }] {
+        for flags in [Flags::default(), Flags { arrival: true, ..Flags::default() }, Flags::CHECKSUMS] {
             let mut spec = from.spec(Scheme::W2x2x3, flags);
             spec.tensors.iter_mut().step_by(2).for_each(|tensor| tensor.bases = Bases::Channel);
             exchange(&interpreter, (&from_layout, &from), (&to_layout, &to), &spec);
@@ -150,10 +150,12 @@ fn a_request_is_few_launches() {
     let from = layout.bind_consecutive(0, 640).unwrap();
     let pools: Vec<DevicePool> =
         layout.pool_bytes().unwrap().iter().map(|&bytes| DevicePool { address: 4096, bytes }).collect();
-    let spec = from.spec(Scheme::W2x3, Flags::default());
-    let encode = EncodePagedWork::new("none", &spec, &[], &from, &pools, 132).unwrap();
-    assert_eq!(encode.launches(), 3);
-    assert_eq!(DecodePagedWork::new("none", &spec, None, &from, &pools).unwrap().launches(), 1);
+    for flags in [Flags::default(), Flags::CHECKSUMS] {
+        let spec = from.spec(Scheme::W2x3, flags);
+        let encode = EncodePagedWork::new("none", &spec, &[], &from, &pools, 132).unwrap();
+        assert_eq!(encode.launches(), 3);
+        assert_eq!(DecodePagedWork::new("none", &spec, None, &from, &pools).unwrap().launches(), 1);
+    }
     // Channel bases for keys alone (of whole groups: 640 tokens of 128 elements are 5): a launch for all keys and one for all values, when they stand so.
     let from = from.arranged(|form| form.name.ends_with(".v"));
     let mut spec = from.spec(Scheme::W2x3, Flags::default());
@@ -200,7 +202,7 @@ fn page_numbers_in_device_memory() {
                 .iter()
                 .map(|pool| DevicePool { address: upload(pool), bytes: pool.len() as u64 })
                 .collect();
-            let spec = paged.spec(Scheme::W2x3, Flags::default());
+            let spec = paged.spec(Scheme::W2x3, Flags::CHECKSUMS);
             let frame = device.encode_paged(&spec, &[], &paged, &pools).unwrap();
             assert_eq!(Frame::parse(&frame).is_ok(), good, "{ids:?}");
             if !good {

@@ -95,12 +95,12 @@ fn check_member(
         .collect();
     let pools = filled(source, from, &elements)?;
     let pools: Vec<&[u8]> = pools.iter().map(Vec::as_slice).collect();
-    // With checksums a codebook of a sample, without them a given one.
+    // Without any flag a codebook of a sample, otherwise a given one.
     let given = |bytes: &Vec<u8>| {
         let histogram = Reference.histogram(member.dtype, bytes)?;
         Ok(CodebookChoice::Given(Codebook::from_histogram(&histogram)?))
     };
-    let codebooks: Vec<CodebookChoice> = match member.scheme.has_codebook() && !flags.tensor_checksums {
+    let codebooks: Vec<CodebookChoice> = match member.scheme.has_codebook() && flags != Flags::default() {
         true => elements.iter().map(given).collect::<Result<_, Error>>().map_err(text)?,
         false => Vec::new(),
     };

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::cuda::{Cuda, DecodePlan, DeviceBytes, EncodePlan, StreamHandle, driver_error};
 use crate::format::tensor_checksum;
-use crate::{CodebookChoice, Cpu, Error, Executor, Frame, FrameSpec, Result};
+use crate::{CodebookChoice, Cpu, Error, Executor, Flags, Frame, FrameSpec, Result};
 use cudarc::driver::{CudaEvent, CudaStream, PinnedHostSlice, result, sys};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -484,7 +484,11 @@ impl Subject for DeviceSubject {
         }
         let calls = self.calls(encode, decode, &parts, frame_bytes);
         let (copy, encodes, decodes) = (|| calls.copy(raw_bytes), || calls.encode(), || calls.decode());
-        let checked = || calls.checked_decode();
+        // Without checksums of chunks it lies in the same places, of the frame and of the workspace.
+        let flags = Flags { tensor_checksums: true, ..spec.flags };
+        let with_checksums = self.cuda.plan_encode(&FrameSpec { flags, ..spec.clone() }, &codebooks)?;
+        let checked_calls = self.calls(&with_checksums, decode, &parts, frame_bytes);
+        let (checked_encode, checked_decode) = (|| checked_calls.encode(), || calls.checked_decode());
         let timer = &mut self.timer;
         let times =
             (timer.events(effort, &copy)?, timer.events(effort, &encodes)?, timer.events(effort, &decodes)?);
@@ -492,7 +496,8 @@ impl Subject for DeviceSubject {
             graph_copy: timer.graph(effort, &copy)?,
             graph_encode: timer.graph(effort, &encodes)?,
             graph_decode: timer.graph(effort, &decodes)?,
-            checked_decode: timer.events(effort, &checked)?,
+            checked_encode: timer.events(effort, &checked_encode)?,
+            checked_decode: timer.events(effort, &checked_decode)?,
             call_encode: timer.host_call(effort, &encodes)?,
             call_decode: timer.host_call(effort, &decodes)?,
         };

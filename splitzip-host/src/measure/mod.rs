@@ -92,6 +92,8 @@ pub struct DeviceTimes {
     pub graph_encode: Times,
     /// A decode in such a graph.
     pub graph_decode: Times,
+    /// Encoding outside of a graph, a frame with checksums of its tensors.
+    pub checked_encode: Times,
     /// Decoding outside of a graph, with checksums of what is decoded; clearing them before is part of it.
     pub checked_decode: Times,
     /// Time of the host to queue one encode on an idle stream.

@@ -79,6 +79,8 @@ pub struct Row {
     pub decode: Measure,
     /// Calls in a captured CUDA graph.
     pub graph: Option<Graph>,
+    /// Encoding with checksums of the tensors, on a device.
+    pub checked_encode: Option<Measure>,
     /// Decoding with checksums of what is decoded, on a device.
     pub checked_decode: Option<Measure>,
     /// Seconds of the host for a call on an idle stream.
@@ -168,6 +170,7 @@ impl Row {
                 encode: of(&times.graph_encode, &times.graph_copy),
                 decode: of(&times.graph_decode, &times.graph_copy),
             }),
+            checked_encode: measured.device.as_ref().map(|times| of(&times.checked_encode, &measured.copy)),
             checked_decode: measured.device.as_ref().map(|times| of(&times.checked_decode, &measured.copy)),
             call: measured.device.as_ref().map(|times| Call {
                 encode: HostTime::new(&times.call_encode),

@@ -35,10 +35,15 @@ const COLUMNS: [Column; 16] = [
     Column { title: "share", text: false, cell: |row| share(&row.decode) },
 ];
 
-/// Columns of rows of a GPU: decoding with checksums, microseconds of a call in a graph, and of the host outside of one.
-const DEVICE_COLUMNS: [Column; 6] = [
+/// Columns of rows of a GPU: encoding and decoding with checksums, microseconds of a call in a graph, and of the host outside of one.
+const DEVICE_COLUMNS: [Column; 7] = [
     Column {
-        title: "checked GB/s",
+        title: "checked encode GB/s",
+        text: false,
+        cell: |row| row.checked_encode.as_ref().map_or_else(dash, |of| speed(row.raw_bytes, of.seconds)),
+    },
+    Column {
+        title: "checked decode GB/s",
         text: false,
         cell: |row| row.checked_decode.as_ref().map_or_else(dash, |of| speed(row.raw_bytes, of.seconds)),
     },
@@ -111,7 +116,7 @@ fn told(object: &Object, write: fn(&Table) -> String) -> String {
     out += &format!("\n{}\n", write(&table));
     out += "GB/s: raw bytes, median and quartiles. share: bytes moved by a codec (raw and coded) over those of a copy (read and written), beside it.\n";
     if on_device {
-        out += "checked: decoding with checksums of what is decoded, which are cleared before.\n";
+        out += "checked: encoding with checksums of the tensors, decoding with those of what is decoded, which are cleared before.\n";
         out += "graph us: of one call in a captured graph. call us: of the host, for one call on an idle stream.\n";
     }
     if rows.iter().any(|row| row.bases == Some(RowBases::Keys)) {
