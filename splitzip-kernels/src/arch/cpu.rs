@@ -298,6 +298,26 @@ impl Program {
         (before, total)
     }
 
+    /// Planes with numbers of `N` bits under the mask, those of a lane one behind the other in a string of bits, from its bit `at` on.
+    #[inline(always)]
+    pub fn insert_numbers<const N: usize>(
+        &self,
+        string: Shared,
+        mask: &Lanes<u32>,
+        at: &Lanes<u32>,
+        planes: &[Lanes<u32>; N],
+    ) -> [Lanes<u32>; N] {
+        let mut out = *planes;
+        self.for_each_bit(mask, &Lanes([0; 32]), |lane, bit, rank| {
+            let number = string.bits(at.get(lane) + rank * N as u32);
+            for (j, plane) in out.iter_mut().enumerate() {
+                let plane = &mut plane.0[lane as usize];
+                *plane = *plane & !(1 << bit) | (number >> j & 1) << bit;
+            }
+        });
+        out
+    }
+
     /// Calls `f(lane, bit, rank)` for every set bit; the ranks of a lane's bits start at its `first`. Most lanes have
     /// none, so only the others are visited: that alone was a third of decoding in the study.
     #[inline(always)]

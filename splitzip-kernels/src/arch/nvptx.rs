@@ -175,7 +175,8 @@ impl Shared {
     /// 32 bits from a bit position on.
     #[inline(always)]
     pub fn bits(self, at: u32) -> u32 {
-        let word = self.at((at >> 5) * 4);
+        // By hand: LLVM takes a shift, a mask and an addition.
+        let word = Shared(multiply_add(at >> 5, 4, self.0));
         funnel_right(word.load32(), word.at(4).load32(), at)
     }
 
@@ -383,6 +384,41 @@ impl Program {
             mask &= mask - 1;
             rank += 1;
         }
+    }
+
+    /// Planes with numbers of `N` bits under the mask, those of a lane one behind the other in a string of bits, from its bit `at` on.
+    #[inline(always)]
+    pub fn insert_numbers<const N: usize>(
+        &self,
+        string: Shared,
+        mask: &Lanes<u32>,
+        at: &Lanes<u32>,
+        planes: &[Lanes<u32>; N],
+    ) -> [Lanes<u32>; N] {
+        let (mut out, mut mask, mut at) = (*planes, mask.0, at.0);
+        let mut insert = |mask: &mut u32, numbers: u32| {
+            let bit = *mask & mask.wrapping_neg();
+            let rest = select(bit, 0, *mask);
+            // One multiplication moves the number to the bit; its own bits come there one after the other.
+            let moved = numbers as u64 * bit as u64;
+            crate::unroll!(j < N => out[j].0 = select(bit, (moved >> j) as u32, out[j].0));
+            *mask = rest;
+        };
+        // Those that do not fit a word, one by one: rare.
+        while mask.count_ones() > 32 / N as u32 {
+            insert(&mut mask, string.bits(at));
+            at += N as u32;
+        }
+        let mut numbers = string.bits(at);
+        // Once for lanes without any, too: no bit is set then.
+        loop {
+            insert(&mut mask, numbers);
+            if mask == 0 {
+                break;
+            }
+            numbers >>= N;
+        }
+        out
     }
 
     /// Moves something for every set bit: `store(lane, rank, load(lane, bit))`, with ranks as in [`Self::for_each_bit`]. Two at a time, so that their

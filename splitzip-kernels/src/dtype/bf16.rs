@@ -19,6 +19,7 @@ impl Dtype for Bf16 {
     type Residuals = [u32; 8];
     type UpperResiduals = [u32; 0];
     type Spread = [u32; 16];
+    type Decoded = [u32; 8];
 
     #[inline(always)]
     fn split(words: [u32; 16]) -> ([u32; 8], [u32; 0]) {
@@ -36,7 +37,7 @@ impl Dtype for Bf16 {
     }
 
     #[inline(always)]
-    fn join(exponents: [u32; 8], residuals: [u32; 8], _: [u32; 0]) -> [u32; 16] {
+    fn join_decoded(exponents: [u32; 8], residuals: [u32; 8], _: [u32; 0]) -> [u32; 16] {
         let mut out = [0; 16];
         unroll!(i < 8 => {
             let high = select(SIGNS, residuals[i], exponents[i] >> 1);

@@ -1,14 +1,15 @@
 //! e4m3 (the finite one, `fn`): sign, 4 bits of exponent, 3 of mantissa. Its residual is a nibble.
 
 use super::{Dtype, four_times, word_functions};
-use crate::arch::{even_bytes, odd_bytes, permute, select};
+use crate::arch::{even_bytes, odd_bytes, select, zip_bytes_high, zip_bytes_low};
+use crate::tile::bits::transpose;
 use crate::unroll;
 
 /// e4m3.
 #[derive(Clone, Copy, Debug)]
 pub struct E4m3;
 
-const EXPONENTS: u32 = 0x0f0f_0f0f;
+const EXPONENTS: u32 = 0x7878_7878;
 
 impl Dtype for E4m3 {
     const NAME: &'static str = "e4m3";
@@ -19,6 +20,7 @@ impl Dtype for E4m3 {
     type Residuals = [u32; 4];
     type UpperResiduals = [u32; 0];
     type Spread = [u32; 8];
+    type Decoded = [u32; 4];
 
     #[inline(always)]
     fn split(words: [u32; 8]) -> ([u32; 4], [u32; 0]) {
@@ -39,13 +41,15 @@ impl Dtype for E4m3 {
     }
 
     #[inline(always)]
-    fn join(exponents: [u32; 8], residuals: [u32; 4], _: [u32; 0]) -> [u32; 8] {
-        let mut out = [0; 8];
-        unroll!(i < 8 => {
-            // Every byte of residuals twice: for the low nibble, and for the high one.
-            let twice = permute(residuals[i / 2], 0, if i.is_multiple_of(2) { 0x1100 } else { 0x3322 });
-            let moved = select(0x0080_0080, twice << 4, twice >> 4);
-            out[i] = select(EXPONENTS << 3, exponents[i] << 3, select(0x8007_8007, twice, moved))
+    fn join_decoded(exponents: [u32; 4], residuals: [u32; 4], _: [u32; 0]) -> [u32; 8] {
+        const SIGNS: u32 = 0x8080_8080;
+        let (woven, mut out) = (transpose(exponents), [0; 8]);
+        unroll!(g < 4 => {
+            // Residuals of the elements at even places of the run, those at odd ones, in their places, with other bits where exponents go; then in order.
+            let (x, r) = (woven[g], residuals[g]);
+            let (even, odd) = (select(SIGNS, r << 4, r), select(SIGNS, r, r >> 4));
+            out[2 * g] = select(EXPONENTS, x << 3, zip_bytes_low(even, odd));
+            out[2 * g + 1] = select(EXPONENTS, x >> 1, zip_bytes_high(even, odd))
         });
         out
     }

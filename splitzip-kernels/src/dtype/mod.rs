@@ -16,9 +16,9 @@ pub use e5m2::E5m2;
 pub use fp16::Fp16;
 
 use crate::arch::{odd_bytes, select};
-use crate::scheme::Spread;
+use crate::scheme::{Decoded, Spread};
 use crate::tile::Words;
-use crate::tile::bits::{planes, transpose};
+use crate::tile::bits::{from_planes, planes, transpose};
 use crate::unroll;
 
 /// An element type.
@@ -39,6 +39,8 @@ pub trait Dtype: Copy + 'static {
     type UpperResiduals: Words;
     /// Where coding has the exponents: two a word, each at the top of its half, or bytes that have them in their middle.
     type Spread: Spread;
+    /// Where decoding has them: bytes, or bit planes.
+    type Decoded: Decoded;
 
     /// The signs and mantissas.
     fn split(words: Self::Words) -> (Self::Residuals, Self::UpperResiduals);
@@ -49,8 +51,17 @@ pub trait Dtype: Copy + 'static {
     }
     /// The exponents for coding.
     fn spread(words: Self::Words) -> Self::Spread;
-    /// The way back from both. Bits of an exponent byte above its width do not matter.
-    fn join(exponents: [u32; 8], residuals: Self::Residuals, upper: Self::UpperResiduals) -> Self::Words;
+    /// The way back from both, from exponents of bytes. Bits above their width do not matter.
+    #[inline(always)]
+    fn join(exponents: [u32; 8], residuals: Self::Residuals, upper: Self::UpperResiduals) -> Self::Words {
+        Self::join_decoded(Self::Decoded::from_bytes(exponents), residuals, upper)
+    }
+    /// The same from where decoding has the exponents.
+    fn join_decoded(
+        exponents: Self::Decoded,
+        residuals: Self::Residuals,
+        upper: Self::UpperResiduals,
+    ) -> Self::Words;
     /// 32 times the element in the low bits of `word`.
     fn repeat(word: u32) -> Self::Words;
     /// What differs between the elements of a run ([`crate::tile::InChunk::run`]) and the one in `word`: zero when nothing does.
@@ -165,4 +176,10 @@ fn join_high_bytes(exponents: [u32; 8], [a, b, c]: [u32; 3]) -> [u32; 8] {
         out[i] = select(EXPONENTS, exponents[i] << 2, rest)
     });
     out
+}
+
+/// The same from planes of exponents.
+#[inline(always)]
+fn join_high_planes([d, e, f, g, h]: [u32; 5], [a, b, c]: [u32; 3]) -> [u32; 8] {
+    from_planes([a, b, d, e, f, g, h, c])
 }

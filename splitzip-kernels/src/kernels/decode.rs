@@ -12,7 +12,7 @@ use crate::stream::{
     ENTRY_MODE_SHIFT, ENTRY_WORDS, GROUP, MODE_CODED, MODE_EQUAL, MODE_RAW, MODE_ZEROS, groups,
 };
 use crate::tile::{
-    Chunk, DirectoryIn, In, Out, Parts, Program, Status, Tail, TailArea, TensorSums, Tile, map, raw_words,
+    Chunk, DirectoryIn, In, Out, Parts, Program, Status, Tail, TailArea, TensorSums, Tile, Words, map,
 };
 
 /// Decodes a chunk.
@@ -65,7 +65,7 @@ pub fn decode<D: Dtype, S: Scheme>(
         status,
         || {},
     );
-    words.store(program, &chunk, TailArea::Words, &elements);
+    words.store_apart(program, &chunk, TailArea::Words, &elements);
     if checks {
         add_shares::<D>(program, &chunk, Some(&elements), chunks.elements, || sum.of(0));
     }
@@ -98,34 +98,45 @@ pub(super) fn decode_chunk<D: Dtype, S: Scheme, const LEVEL: u32>(
     let Planes { residuals, upper_residuals, codes, directory } = planes;
     let entry = directory.entry(chunk);
     let codes = codes.load(program, chunk, TailArea::Codes);
-    let residuals = residuals.load(program, chunk, TailArea::Residuals);
-    let upper_residuals = upper_residuals.load(program, chunk, TailArea::UpperResiduals);
+    let mut residuals = if D::BITS == 8 {
+        residuals.load_apart(program, chunk, TailArea::Residuals)
+    } else {
+        residuals.load(program, chunk, TailArea::Residuals)
+    };
+    let mut upper_residuals = upper_residuals.load(program, chunk, TailArea::UpperResiduals);
     // With channel bases their trip comes first.
     if !S::CHANNELS {
         meanwhile();
     }
-    let mut exponents = S::decode_alone::<D, LEVEL>(program, chunk, known, channels, &codes);
+    let alone = S::decode_alone::<D, LEVEL>(program, chunk, known, channels, &codes);
     if S::CHANNELS {
         meanwhile();
     }
+    let mut exponents =
+        map(&alone, |a| if S::PACKED { S::decoded::<D>(a) } else { S::Decoded::<D>::from_fn(|_| 0) });
     let entry = program.after(entry, &codes, &residuals);
+    // In a register that is one for all: branches on it need nothing for lanes that differ (10 to 30 instructions a chunk).
+    let entry = program.max(&Tile::splat(entry));
 
-    let mut equal = None;
     if entry != 0 || !S::PACKED {
         let (mode, length) = (entry >> ENTRY_MODE_SHIFT, entry & ENTRY_WORDS);
         let start = directory.start(program, chunk);
-        let raw = raw_words(chunk.valid, D::EXPONENT_BITS - S::CODE_BITS);
+        // As `raw_words`, of short chunks and whole ones alike: few instructions, on what all lanes have.
+        let raw = (chunk.valid * (D::EXPONENT_BITS - S::CODE_BITS) + 31) >> 5;
         let inside = start <= part_words && length as u64 <= part_words - start;
         let part = parts.at(start);
         let mut ok = inside;
         if inside && (mode == MODE_CODED || mode == MODE_ZEROS) && length < raw {
-            (exponents, ok) = S::decode::<D, LEVEL>(
-                program, chunk, known, channels, &codes, &exponents, mode, part, length,
-            );
+            (exponents, ok) =
+                S::decode::<D, LEVEL>(program, chunk, known, channels, &codes, &alone, mode, part, length);
         } else if inside && mode == MODE_RAW && length == raw {
             exponents = part.raw_exponents::<D, S, LEVEL>(chunk, &codes);
         } else if inside && mode == MODE_EQUAL && length == 1 {
-            equal = Some(part.word(0));
+            // Taken apart to be joined as all others are: a second way to elements cost all chunks 10 instructions.
+            let word = part.word(0);
+            let words = map(&residuals, |_| D::repeat(word));
+            exponents = map(&words, |w| S::decoded::<D>(D::exponents(w)));
+            (residuals, upper_residuals) = map(&words, |w| D::split(w));
         } else {
             ok = false;
         }
@@ -133,10 +144,7 @@ pub(super) fn decode_chunk<D: Dtype, S: Scheme, const LEVEL: u32>(
             status.report(Status::DAMAGED);
         }
     }
-    match equal {
-        Some(word) => map(&residuals, |_| D::repeat(word)),
-        None => map((&exponents, &residuals, &upper_residuals), |(e, r, u)| D::join(e, r, u)),
-    }
+    map((&exponents, &residuals, &upper_residuals), |(e, r, u)| S::join::<D>(e, r, u))
 }
 
 /// Groups ahead of a record that is brought to the cache, and of parts (whose record was brought before). All multiprocessors of an H200 work on 396

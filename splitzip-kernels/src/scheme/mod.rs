@@ -4,6 +4,7 @@
 //! each chunk (or each channel) finds for itself. To add a window scheme: a [`Ladder`] like `w2x3.rs`, its two names here, and its names
 //! in the `scheme = [..]` lists of the kernels; `CONTRIBUTING.md` has every step, `docs/recipes/w5.patch` a whole example.
 
+mod decoded;
 mod ladder;
 mod shape;
 mod spread;
@@ -14,6 +15,7 @@ mod w4;
 mod window;
 mod zeros;
 
+pub use decoded::Decoded;
 pub use ladder::Ladder;
 pub use shape::{Coded, Shape};
 pub use spread::Spread;
@@ -67,6 +69,8 @@ pub trait Scheme: Copy + 'static {
     type Second: Words;
     /// See [`Scheme::Codes`].
     type Third: Words;
+    /// The exponents that decoding gives.
+    type Decoded<D: Dtype>: Words;
     /// What the encoder is given for a tensor: a table, bases, or nothing.
     type Given: Argument + OfBatch<BatchFrame>;
     /// What the decoder is given: a codebook, bases, or nothing.
@@ -121,10 +125,10 @@ pub trait Scheme: Copy + 'static {
 
     /// The first-level codes of a raw chunk: the low bits of its exponents.
     fn raw_codes<D: Dtype>(spread: D::Spread) -> Self::Codes;
-    /// The way back: the low bits, a byte each.
-    fn low_bits(codes: Self::Codes) -> [u32; 8];
+    /// The way back, from the codes and the upper bits: in bytes, in their places, for packed codes; else bit planes from [`Scheme::CODE_BITS`] on.
+    fn raw_exponents<D: Dtype>(codes: Self::Codes, high: [u32; 8]) -> Self::Decoded<D>;
 
-    /// Exponents of a chunk without a variable part; for one that has one, what [`Scheme::decode`] wants to have been loaded with the codes.
+    /// Exponents of a chunk without a variable part, a byte each; for one that has one, what [`Scheme::decode`] wants to have been loaded with the codes.
     fn decode_alone<D: Dtype, const LEVEL: u32>(
         program: &Program,
         chunk: &Chunk,
@@ -132,6 +136,8 @@ pub trait Scheme: Copy + 'static {
         channels: u32,
         codes: &Tile<Self::Codes>,
     ) -> Tile<[u32; 8]>;
+    /// Exponents of a byte each, as decoding gives them.
+    fn decoded<D: Dtype>(bytes: [u32; 8]) -> Self::Decoded<D>;
     /// Exponents of a coded chunk with its variable part of `length` words; false if that does not hold together.
     #[allow(clippy::too_many_arguments)]
     fn decode<D: Dtype, const LEVEL: u32>(
@@ -144,7 +150,13 @@ pub trait Scheme: Copy + 'static {
         mode: u32,
         part: Parts,
         length: u32,
-    ) -> (Tile<[u32; 8]>, bool);
+    ) -> (Tile<Self::Decoded<D>>, bool);
+    /// Exponents, signs and mantissas to elements.
+    fn join<D: Dtype>(
+        exponents: Self::Decoded<D>,
+        residuals: D::Residuals,
+        upper: D::UpperResiduals,
+    ) -> D::Words;
 }
 
 /// Refuses a member that can gain nothing, when it is compiled.

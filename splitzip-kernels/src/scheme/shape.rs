@@ -101,8 +101,9 @@ impl Shape {
         escape: u32,
     ) -> Shape {
         let third_at = base + second * marked;
-        let escapes_at = (third_at + third * twice_marked).div_ceil(8) * 8;
-        let words = (escapes_at + escape * escaped).div_ceil(32);
+        // Not `div_ceil`, which cannot know that no sum overflows: it takes four instructions each.
+        let escapes_at = (third_at + third * twice_marked + 7) & !7;
+        let words = (escapes_at + escape * escaped + 31) >> 5;
         Shape { counts, marked, twice_marked, escaped, second_at: base, third_at, escapes_at, words }
     }
 

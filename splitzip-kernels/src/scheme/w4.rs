@@ -56,6 +56,7 @@ impl Scheme for W4 {
     type Codes = [u32; 4];
     type Second = [u32; 0];
     type Third = [u32; 0];
+    type Decoded<D: Dtype> = [u32; 8];
     type Given = Table<256>;
     type Known = Table<16>;
     type Book = StagedTable;
@@ -146,8 +147,10 @@ impl Scheme for W4 {
     }
 
     #[inline(always)]
-    fn low_bits(codes: [u32; 4]) -> [u32; 8] {
-        unpack_nibbles(codes)
+    fn raw_exponents<D: Dtype>(codes: [u32; 4], mut high: [u32; 8]) -> [u32; 8] {
+        let low = unpack_nibbles(codes);
+        unroll!(i < 8 => high[i] |= low[i]);
+        high
     }
 
     #[inline(always)]
@@ -159,6 +162,11 @@ impl Scheme for W4 {
         codes: &Tile<[u32; 4]>,
     ) -> Tile<[u32; 8]> {
         program.look_up_16(codebook.words(), codes)
+    }
+
+    #[inline(always)]
+    fn decoded<D: Dtype>(bytes: [u32; 8]) -> [u32; 8] {
+        bytes
     }
 
     #[inline(always)]
@@ -185,6 +193,11 @@ impl Scheme for W4 {
             at += 32;
         }
         (bytes.load(program), ok)
+    }
+
+    #[inline(always)]
+    fn join<D: Dtype>(exponents: [u32; 8], residuals: D::Residuals, upper: D::UpperResiduals) -> D::Words {
+        D::join(exponents, residuals, upper)
     }
 }
 

@@ -6,13 +6,13 @@
 
 use super::spread::{Spread, lows_of_halves};
 use super::w4::exponent_at;
-use super::{Coded, DECODE_PART, Ladder, Scheme, Shape};
+use super::{Coded, DECODE_PART, Decoded, Ladder, Scheme, Shape};
 use crate::dtype::Dtype;
 use crate::stream::{GROUP, MODE_CODED, MODE_ZEROS};
 use crate::tile::bits::{from_planes, planes, transpose, unweave, weave};
 use crate::tile::{
     ChannelBases, ChannelBasesOut, Chunk, GroupSums, InChunk, Nothing, Part, Parts, Program, Tile, Words,
-    count_before, lane_map, map, patch,
+    count_before, lane_map, map,
 };
 use crate::unroll;
 use core::marker::PhantomData;
@@ -154,6 +154,9 @@ value_planes!(
 
 impl<L: Ladder, const CHANNEL: bool> Window<L, CHANNEL> {
     const LEVELS: [u32; 2] = [L::Second::COUNT, L::Third::COUNT];
+    /// Whatever a damaged chunk says that it has, reading it does not leave the memory of a part.
+    const STAYS_INSIDE: () =
+        assert!((8 + 1024 * (L::Second::COUNT + L::Third::COUNT)).div_ceil(8) + 8 <= Part::BYTES);
 }
 
 macro_rules! window_scheme { ($channel:literal, $name:ident, $given:ty, $known:ty) => {
@@ -169,6 +172,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
     type Codes = L::Codes;
     type Second = L::Second;
     type Third = L::Third;
+    type Decoded<D: Dtype> = D::Decoded;
     type Given = $given;
     type Known = $known;
     type Book = Base;
@@ -311,10 +315,10 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
     }
 
     #[inline(always)]
-    fn low_bits(codes: L::Codes) -> [u32; 8] {
-        let mut planes = [0; 8];
+    fn raw_exponents<D: Dtype>(codes: L::Codes, high: [u32; 8]) -> D::Decoded {
+        let mut planes = high;
         unroll!(i < 8 => if (i as u32) < L::Codes::COUNT { planes[i] = codes.word(i) });
-        from_planes(planes)
+        D::Decoded::from_planes(planes)
     }
 
     #[inline(always)]
@@ -328,7 +332,12 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         if $channel {
             return map(&ChannelBases::from(known).of_lanes(chunk, channels), |[a, b]| [a, b, a, b, a, b, a, b]);
         }
-        map(codes, |_| [0; 8]) // a window chunk always has a variable part
+        map(codes, |_| [0; 8])
+    }
+
+    #[inline(always)]
+    fn decoded<D: Dtype>(bytes: [u32; 8]) -> D::Decoded {
+        D::Decoded::from_bytes(bytes)
     }
 
     #[inline(always)]
@@ -342,9 +351,10 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         mode: u32,
         from: Parts,
         length: u32,
-    ) -> (Tile<[u32; 8]>, bool) {
+    ) -> (Tile<D::Decoded>, bool) {
         let zeros = mode == MODE_ZEROS;
         let own = !$channel || zeros;
+        let () = Self::STAYS_INSIDE;
         let base_bits = if own { 8 } else { 0 };
         let part = Part::new(program, DECODE_PART);
         if D::BITS == 8 {
@@ -353,16 +363,15 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
             part.load(program, from, length);
         }
         let low = part.first_byte();
-        let mut ok = !own || (length != 0 && low <= limit::<D, L>());
+        let mut ok = !own || low <= limit::<D, L>();
 
-        // Each level says how long the next one is; a part that ends before its levels do is damaged.
+        // Each level says how long the next one is, and in the end the length of all is compared: see `STAYS_INSIDE`.
         let marked = chunk.within(&map(codes, |c| L::marked(c)));
-        let (before, total) = count_before(program, &marked);
+        let (before, total) =
+            if L::Second::COUNT != 0 { count_before(program, &marked) } else { (marked, 0) };
         let third_at = base_bits + L::Second::COUNT * total;
-        ok &= third_at <= length * 32;
-        let (before, marked_total) = if ok { (before, total) } else { (map(&before, |_| 0u32), 0) };
         let second = if L::Second::COUNT != 0 {
-            let bits = part.bits::<L::Second>(&map(&before, |b| base_bits + b), marked_total);
+            let bits = part.bits::<L::Second>(&map(&before, |b| base_bits + b), total);
             map((&bits, &marked), |(b, m)| b.expand(m))
         } else {
             map(codes, |_| L::Second::from_fn(|_| 0))
@@ -370,10 +379,7 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         let twice_marked = map((&second, &marked), |(s, m)| L::twice_marked(s, m));
         let (third, twice_total) = if L::Third::COUNT != 0 {
             let (before, total) = count_before(program, &twice_marked);
-            let inside = ok && third_at + L::Third::COUNT * total <= length * 32;
-            ok = inside;
-            let (before, at) = if inside { (before, third_at) } else { (map(&before, |_| 0u32), 0) };
-            let bits = part.bits::<L::Third>(&map(&before, |b| at + b), if inside { total } else { 0 });
+            let bits = part.bits::<L::Third>(&map(&before, |b| third_at + b), total);
             (map((&bits, &twice_marked), |(b, m)| b.expand(m)), total)
         } else {
             (map(codes, |_| L::Third::from_fn(|_| 0)), 0)
@@ -386,46 +392,30 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         let shape = Shape::with_totals(before, total, twice_total, escapes, base_bits, Self::LEVELS, D::EXPONENT_BITS);
         ok &= shape.words == length;
 
-        let (values, zero) = match zeros {
-            true => map(&values, |v| v.without_zeros::<L>()),
-            false => (values, map(&escaped, |_| 0u32)),
-        };
-        let exponents = if $channel && !own && GroupSums::takes(channels) {
-            map((&values, lows), |(v, lows)| {
-                let mut out = v.to_bytes();
-                unroll!(i < 8 => out[i] = out[i].wrapping_add(lows[i]));
-                out
-            })
-        } else if $channel && !own {
-            map((&values, &ChannelBases::from(known).of(chunk, channels)), |(v, lows)| {
-                let mut out = v.to_bytes();
-                unroll!(i < 8 => out[i] = out[i].wrapping_add(lows[i]));
-                out
-            })
-        } else {
-            map(&values, |v| {
-                let mut out = v.to_bytes();
-                unroll!(i < 8 => out[i] = out[i].wrapping_add(low * 0x0101_0101));
-                out
-            })
-        };
-        // Rare: zeros of a chunk that has a code for them, escapes.
         let exponents = if zeros {
-            map((&exponents, &zero), |(e, z)| {
-                let (keep, mut out) = (unweave(transpose([!z; 4])), e);
-                unroll!(i < 8 => out[i] &= (keep[i] & 0x0101_0101) * 255);
-                out
+            map(&values, |v| {
+                let (values, zero) = v.without_zeros::<L>();
+                D::Decoded::of_values::<L>(values, low).with_zeros(zero)
             })
+        } else if $channel && GroupSums::takes(channels) {
+            map((&values, lows), |(v, lows)| D::Decoded::of_values_of_elements::<L>(v, lows))
+        } else if $channel {
+            let lows = ChannelBases::from(known).of(chunk, channels);
+            map((&values, &lows), |(v, lows)| D::Decoded::of_values_of_elements::<L>(v, lows))
         } else {
-            exponents
+            map(&values, |v| D::Decoded::of_values::<L>(v, low))
         };
         let exponents = if ok && escapes != 0 {
-            let at = shape.escapes_at;
-            patch(program, &exponents, &escaped, &before, |rank| part.number(at, D::EXPONENT_BITS, rank))
+            D::Decoded::with_escapes::<D>(program, &exponents, part, shape.escapes_at, &escaped, &before)
         } else {
             exponents
         };
         (exponents, ok)
+    }
+
+    #[inline(always)]
+    fn join<D: Dtype>(exponents: D::Decoded, residuals: D::Residuals, upper: D::UpperResiduals) -> D::Words {
+        D::join_decoded(exponents, residuals, upper)
     }
 }
 } }

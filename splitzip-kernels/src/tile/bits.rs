@@ -49,10 +49,13 @@ pub fn planes(bytes: [u32; 8]) -> [u32; 8] {
 /// The way back.
 #[inline(always)]
 pub fn from_planes(planes: [u32; 8]) -> [u32; 8] {
-    let low = unweave(transpose([planes[0], planes[1], planes[2], planes[3]]));
-    let high = unweave(transpose([planes[4], planes[5], planes[6], planes[7]]));
+    let low = transpose([planes[0], planes[1], planes[2], planes[3]]);
+    let high = transpose([planes[4], planes[5], planes[6], planes[7]]);
     let mut out = [0; 8];
-    unroll!(i < 8 => out[i] = low[i] | high[i] << 4);
+    unroll!(g < 4 => {
+        out[2 * g] = select(NIBBLES, low[g], high[g] << 4);
+        out[2 * g + 1] = select(NIBBLES, low[g] >> 4, high[g])
+    });
     out
 }
 

@@ -97,10 +97,24 @@ impl Part {
         self.0.bits(at) & ((1 << width) - 1)
     }
 
+    /// Puts those numbers, of `N` bits, into bit planes: a number for every element under the mask, from the number `first` of each lane on.
+    #[inline(always)]
+    pub fn insert_numbers<const N: usize>(
+        self,
+        program: &Program,
+        planes: &Tile<[u32; N]>,
+        start: u32,
+        mask: &Mask,
+        first: &Tile<u32>,
+    ) -> Tile<[u32; N]> {
+        let at = map(first, |first| start + first * N as u32);
+        Tile::of(program.machine().insert_numbers(self.0, mask.lanes(), at.lanes(), planes.lanes()))
+    }
+
     /// The first byte, for all lanes.
     #[inline(always)]
     pub fn first_byte(self) -> u32 {
-        self.0.load32() & 255
+        self.0.load8()
     }
 
     /// One word, and nothing else.
@@ -165,7 +179,12 @@ impl Part {
             let own = self.0.at(lane * 4);
             own.store32(first);
             own.at(128).store32(second);
-            self.load_from(from, words, lane + 64);
+        }
+        // What all lanes agree on is asked first: it costs the others one branch.
+        if words > 64 {
+            for lane in arch::lanes() {
+                self.load_from(from, words, lane + 64);
+            }
         }
         program.sync();
     }

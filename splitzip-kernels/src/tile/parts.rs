@@ -1,6 +1,6 @@
 //! Variable parts that are read.
 
-use super::bits::{from_planes, unpack_nibbles};
+use super::bits::unpack_nibbles;
 use super::{Chunk, Tile, generate, map, raw_words, short};
 use crate::arch;
 use crate::dtype::Dtype;
@@ -57,7 +57,7 @@ impl Parts {
         self,
         chunk: &Chunk,
         codes: &Tile<S::Codes>,
-    ) -> Tile<[u32; 8]> {
+    ) -> Tile<S::Decoded<D>> {
         let bits = D::EXPONENT_BITS - S::CODE_BITS;
         let words = raw_words(chunk.valid, bits);
         if bits == 4 && S::PACKED {
@@ -70,9 +70,9 @@ impl Parts {
                 out
             });
             return map((codes, &high), |(low, high): (S::Codes, [u32; 4])| {
-                let (low, high, mut out) = (S::low_bits(low), unpack_nibbles(high), [0; 8]);
-                crate::unroll!(i < 8 => out[i] = low[i] | high[i] << 4);
-                out
+                let mut high = unpack_nibbles(high);
+                crate::unroll!(i < 8 => high[i] <<= 4);
+                S::raw_exponents::<D>(low, high)
             });
         }
         if S::PACKED {
@@ -88,11 +88,7 @@ impl Parts {
                 });
                 out
             });
-            return map((codes, &high), |(low, mut high): (S::Codes, [u32; 8])| {
-                let low = S::low_bits(low);
-                crate::unroll!(i < 8 => high[i] |= low[i]);
-                high
-            });
+            return map((codes, &high), |(low, high): (S::Codes, [u32; 8])| S::raw_exponents::<D>(low, high));
         }
         let whole = chunk.is_whole();
         let high = generate(|lane| {
@@ -108,10 +104,6 @@ impl Parts {
             });
             out
         });
-        map((codes, &high), |(low, high): (S::Codes, [u32; 8])| {
-            let (low, mut high) = (S::low_bits(low), from_planes(high));
-            crate::unroll!(i < 8 => high[i] |= low[i]);
-            high
-        })
+        map((codes, &high), |(low, high): (S::Codes, [u32; 8])| S::raw_exponents::<D>(low, high))
     }
 }

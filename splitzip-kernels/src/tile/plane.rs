@@ -65,6 +65,15 @@ impl<W: Words> In<W> {
         })
     }
 
+    /// The same with loads of their own for a short chunk of a packed plane: 4 instructions less for the others. For who has a register more.
+    #[inline(always)]
+    pub fn load_apart(self, program: &Program, chunk: &Chunk, area: TailArea) -> Tile<W> {
+        if !W::PACKED || !chunk.is_whole() {
+            return self.load(program, chunk, area);
+        }
+        InChunk(self.0.wrapping_add(chunk.index as usize * W::CHUNK_BYTES as usize), PhantomData).load()
+    }
+
     /// The chunk, still in memory. Of a short one, a copy in `area` of its tail. (Packed planes only.)
     #[inline(always)]
     pub fn chunk(self, program: &Program, chunk: &Chunk, fill: Fill, area: TailArea) -> InChunk<W> {
@@ -177,9 +186,34 @@ impl<W: Words> Out<W> {
             // SAFETY: one whole chunk.
             unsafe { tile.at(lane).write(to, lane) }
         }
-        if whole {
-            return;
+        if !whole {
+            Self::copy_short(program, chunk, to, p);
         }
+    }
+
+    /// The same with an address and stores of its own for a short chunk: 9 instructions less for the others. For who has the registers: 5 encoders would spill.
+    #[inline(always)]
+    pub fn store_apart(self, program: &Program, chunk: &Chunk, area: TailArea, tile: &Tile<W>) {
+        // SAFETY: the launcher has checked the length.
+        let p = unsafe { self.0.add(chunk.index as usize * W::CHUNK_BYTES as usize) };
+        let write = |to: *mut u8| {
+            for lane in arch::lanes() {
+                // SAFETY: one whole chunk.
+                unsafe { tile.at(lane).write(to, lane) }
+            }
+        };
+        if chunk.is_whole() {
+            arch::prefetch_next(p, W::CHUNK_BYTES);
+            return write(p);
+        }
+        let to = chunk.tail.area(area);
+        write(to);
+        Self::copy_short(program, chunk, to, p);
+    }
+
+    /// The elements of a short chunk that exist, from its tail to their place.
+    #[inline(always)]
+    fn copy_short(program: &Program, chunk: &Chunk, to: *mut u8, p: *mut u8) {
         program.sync();
         let bytes = (chunk.valid * W::COUNT).div_ceil(8);
         for lane in arch::lanes() {

@@ -4,6 +4,7 @@ use crate::Aligned;
 use splitzip_kernels::dtype::Dtype;
 use splitzip_kernels::kernels::histogram;
 use splitzip_kernels::launch::{Argument, Chunks, OnMember};
+use splitzip_kernels::scheme::Decoded;
 use splitzip_kernels::tile::{Chunk, Fill, In, Out, Program, TAIL_BYTES, Tail, TailArea, Tile, Words, map};
 
 /// Calls `f` for every chunk of `bytes`, with its words, and stores what it returns in a plane.
@@ -76,6 +77,13 @@ where
         check::<D>(
             |words| map(words, |w| joined(D::exponents(w), D::split(w))),
             |words| map(words, |w| joined([0; 8], D::split(w))),
+        );
+        let decoded = |exponents, (residuals, upper)| {
+            D::join_decoded(D::Decoded::from_bytes(exponents), residuals, upper)
+        };
+        check::<D>(
+            |words| map(words, |w| decoded(D::exponents(w), D::split(w))),
+            |words| map(words, |w| decoded([0; 8], D::split(w))),
         );
         equal_elements::<D>(D::repeat(0x35), run_by_run::<D>, D::first);
     }
