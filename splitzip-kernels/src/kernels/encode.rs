@@ -196,6 +196,9 @@ fn encode_groups<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
         let staged = S::stage(program, given);
         while turns.has_group() {
             let (group, seat) = turns.seat();
+            // The planes of fp16 and channel bases take all uniform registers.
+            let few = D::EXPONENT_BITS == 5 && D::BITS == 16 && S::CHANNELS;
+            let tail = if few { tail.of_one_chunk() } else { tail };
             let chunk = Chunk::at(group * GROUP + seat, queue.chunks(), tail);
             if chunk.valid != 0 {
                 let input = words.chunk(program, &chunk, Fill::FirstElement, TailArea::Words);

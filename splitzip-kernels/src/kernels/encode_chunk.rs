@@ -117,7 +117,6 @@ const fn stores_codes_early<D: Dtype, S: Scheme, T: Turns>() -> bool {
     match (D::EXPONENT_BITS, D::BITS) {
         (4, _) => levels && (S::CHANNELS && three || T::STAYS),
         (5, 16) => levels && S::CHANNELS,
-        (5, _) => three && S::CHANNELS && !T::STAYS,
         (8, _) => three && !S::CHANNELS,
         _ => false,
     }

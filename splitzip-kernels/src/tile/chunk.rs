@@ -4,6 +4,7 @@
 //! for all programs, and 2.6 % more instructions. Loads that ask for every element gave 1000 instructions and local memory.
 
 use super::{Mask, Program, Tile, Words, each_run, generate};
+use crate::arch;
 use crate::launch::{Chunks, Extent, Size, memory_arguments};
 use crate::stream::CHUNK;
 
@@ -38,6 +39,12 @@ pub enum TailArea {
 }
 
 impl Tail {
+    /// The same for one chunk, as far as the compiler knows: no register holds addresses in it from chunk to chunk.
+    #[inline(always)]
+    pub fn of_one_chunk(self) -> Tail {
+        Tail(self.0.wrapping_add(arch::rarely(0) as usize))
+    }
+
     #[inline(always)]
     pub(crate) fn area(self, area: TailArea) -> *mut u8 {
         let at = match area {
@@ -47,7 +54,7 @@ impl Tail {
             TailArea::Codes => 4096,
             TailArea::Rest => 5120,
         };
-        self.0.wrapping_add(crate::arch::rarely(at as u32) as usize)
+        self.0.wrapping_add(at)
     }
 }
 
