@@ -29,7 +29,8 @@ Usage: cargo xtask TASK
   soak [PIPES[,FILES]]  compress and restore so many GiB through pipes and through files under 2 GiB of memory [default: 20,4]
   soak random [--seconds N]  random frames and pages on the CPU, every bit compared [default: 3600]; `--example soak -- --device cuda:0` on a GPU
   damage  the whole damage list on all golden frames, through the reference and the CPU
-  sanitize  the tests of the CPU path's unsafe code under AddressSanitizer
+  sanitize [thread]  the tests of the CPU path's unsafe code under AddressSanitizer; those that share work between threads under ThreadSanitizer, which
+         builds the standard library: with the nightly toolchain, or the one that SPLITZIP_NIGHTLY names
   deny    licences, duplicates, sources and advisories of all dependencies; wants cargo-deny
   package  `cargo package` of everything that is published
   fuzz [--seconds N [TARGET]]  build the fuzz targets and run all of them for so long together, or one [default: 3600]
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         ["soak", "random", "--seconds", seconds] => soak_random(seconds),
         ["soak", sizes] => soak(sizes),
         ["sanitize"] => sanitize::sanitize(),
+        ["sanitize", "thread"] => sanitize::sanitize_threads(),
         ["damage"] => damage(),
         ["deny"] => deny(),
         ["package"] => package(),

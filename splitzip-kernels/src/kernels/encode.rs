@@ -6,7 +6,7 @@
 //!
 //! It is one launch: the parts are placed by [`Turn`]s, and the last block that leaves seals the frame.
 
-use super::encode_chunk::{Coding, Frame, encode_chunk};
+use super::encode_chunk::{Coding, Frame, encode_chunk, keep_short_checksum};
 use super::seal_kernel::seal_dynamic;
 use crate::dtype::*;
 use crate::kernel;
@@ -15,8 +15,8 @@ use crate::scheme::*;
 use crate::stream::{CHUNK, GROUP};
 use crate::tile::{
     Arrival, Chunk, ChunkSums, Directory, Dynamic, Fill, Header, In, InOrder, Order, Out, PartsOut,
-    Placement, Program, Seats, SumsWanted, TURN_BYTES, TURN_SUMS_BYTES, Tail, TailArea, TensorRecords,
-    TensorSums, Turns, Update, Words,
+    Placement, Program, Records, Seats, SumsWanted, TURN_BYTES, TURN_SUMS_BYTES, Tail, TailArea,
+    TensorRecords, TensorSums, Turns, Update, Words,
 };
 
 /// Encodes a tensor, with its variable parts in chunk order.
@@ -201,7 +201,19 @@ fn encode_groups<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
             let tail = if few { tail.of_one_chunk() } else { tail };
             let chunk = Chunk::at(group * GROUP + seat, queue.chunks(), tail);
             if chunk.valid != 0 {
-                let input = words.chunk(program, &chunk, Fill::FirstElement, TailArea::Words);
+                let keep =
+                    |input| keep_short_checksum::<D, _, _>(program, &chunk, input, frame.records, &turns);
+                let asks_twice = asks_twice::<D, S, P::Turns>();
+                let of_short = |input| {
+                    if !asks_twice {
+                        keep(input)
+                    }
+                };
+                let input =
+                    words.chunk_or_short(program, &chunk, Fill::FirstElement, TailArea::Words, of_short);
+                if asks_twice && frame.records.want_checksums() && !chunk.is_whole() {
+                    keep(input);
+                }
                 let is_whole_group = (group as u64 + 1) * (CHUNK * GROUP) as u64 <= queue.elements;
                 let coding = Coding::<S> { staged, channels, is_whole_group };
                 encode_chunk::<D, S, P::Turns, _, LEVEL>(program, &chunk, input, coding, frame, &mut turns);
@@ -217,6 +229,16 @@ fn encode_groups<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
         books.complete(program, ended.words);
     }
     turns.leave(program);
+}
+
+/// Is every chunk asked whether it is a short one whose checksum is wanted? Others are asked anyway, where a short one is copied; for these that takes
+/// a register too many.
+const fn asks_twice<D: Dtype, S: Scheme, T: Turns>() -> bool {
+    match (D::EXPONENT_BITS, D::BITS) {
+        (8, _) => S::CHANNELS,
+        (5, 8) => T::STAYS || S::CHANNELS || S::Third::COUNT != 0,
+        _ => true,
+    }
 }
 
 /// Chunk order: share of a copy of 512 MiB on an H200, by programs that code in a block and blocks on a multiprocessor. Registers: of 16 Ki a quarter

@@ -1,6 +1,6 @@
 //! Encode, for the tensors of a batch: as [`encode`](super::encode()), with a look into the batch before every chunk.
 
-use super::encode_chunk::{Coding, Frame, encode_chunk};
+use super::encode_chunk::{Coding, Frame, encode_chunk, keep_short_checksum};
 use super::encode_kernel::turn_bytes;
 use crate::dtype::*;
 use crate::kernel;
@@ -71,6 +71,9 @@ pub fn encode_batch<D: Dtype, S: Scheme>(
                 is_coded = chunk.valid != 0;
                 if is_coded {
                     let input = tensor.load::<D::Words>(program, &chunk, place, workspace, status);
+                    if !chunk.is_whole() {
+                        keep_short_checksum::<D, _, _>(program, &chunk, input, records, &turns);
+                    }
                     let is_whole_group =
                         S::CHANNELS && (number as u64 + 1) * (CHUNK * GROUP) as u64 <= tensor.elements();
                     let coding = Coding::<S> {

@@ -28,7 +28,7 @@ pub(super) struct Coding<S: Scheme> {
     pub is_whole_group: bool,
 }
 
-/// Encodes a chunk.
+/// Encodes a chunk. (The checksum of a short one is left [before](keep_short_checksum).)
 #[inline(always)]
 pub(super) fn encode_chunk<D: Dtype, S: Scheme, T: Turns, F: Frame<D, S>, const LEVEL: u32>(
     program: &Program,
@@ -41,10 +41,6 @@ pub(super) fn encode_chunk<D: Dtype, S: Scheme, T: Turns, F: Frame<D, S>, const 
     let Coding { staged, channels, is_whole_group } = tensor;
     let part = turns.part(program);
     let (records, is_whole) = (frame.records(), chunk.is_whole());
-    // Before any register holds anything else.
-    if records.want_checksums() && !is_whole {
-        turns.keep_checksum(program, records, short_sum::<D>(program, chunk, input));
-    }
     let elements = input.load();
     if records.want_checksums() && is_whole {
         turns.keep_checksum(program, records, chunk_sum::<D>(program, &elements));
@@ -108,6 +104,20 @@ pub(super) fn encode_chunk<D: Dtype, S: Scheme, T: Turns, F: Frame<D, S>, const 
     turns.count(program, frame.records(), entry);
     if is_coded != 0 {
         S::write::<D, LEVEL>(program, book, &coded, &shape, input, part);
+    }
+}
+
+/// Leaves the checksum of a short chunk, if it is wanted: before any register holds anything else.
+#[inline(always)]
+pub(super) fn keep_short_checksum<D: Dtype, T: Turns, R: Records>(
+    program: &Program,
+    chunk: &Chunk,
+    input: InChunk<D::Words>,
+    records: R,
+    turns: &T,
+) {
+    if records.want_checksums() {
+        turns.keep_checksum(program, records, short_sum::<D>(program, chunk, input));
     }
 }
 

@@ -77,6 +77,19 @@ impl<W: Words> In<W> {
     /// The chunk, still in memory. Of a short one, a copy in `area` of its tail. (Packed planes only.)
     #[inline(always)]
     pub fn chunk(self, program: &Program, chunk: &Chunk, fill: Fill, area: TailArea) -> InChunk<W> {
+        self.chunk_or_short(program, chunk, fill, area, |_| {})
+    }
+
+    /// The same, with something to do with the copy of a short one: where it is made, so that whole ones are not asked for it.
+    #[inline(always)]
+    pub fn chunk_or_short(
+        self,
+        program: &Program,
+        chunk: &Chunk,
+        fill: Fill,
+        area: TailArea,
+        of_short: impl FnOnce(InChunk<W>),
+    ) -> InChunk<W> {
         // SAFETY: the launcher has checked the length.
         let p = self.0.wrapping_add(chunk.index as usize * W::CHUNK_BYTES as usize);
         if chunk.is_whole() || chunk.valid == 0 {
@@ -104,7 +117,9 @@ impl<W: Words> In<W> {
             }
         }
         program.sync();
-        InChunk(copy, PhantomData)
+        let copy = InChunk(copy, PhantomData);
+        of_short(copy);
+        copy
     }
 }
 
