@@ -236,7 +236,6 @@ fn encode_groups<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
 const fn asks_twice<D: Dtype, S: Scheme, T: Turns>() -> bool {
     match (D::EXPONENT_BITS, D::BITS) {
         (8, _) => S::CHANNELS,
-        (5, 8) => T::STAYS || S::CHANNELS || S::Third::COUNT != 0,
         _ => true,
     }
 }

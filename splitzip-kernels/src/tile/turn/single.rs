@@ -137,6 +137,10 @@ impl Turns for SingleTurn {
         }
         if self.rank == 0 {
             self.place(program, records, parts);
+            if records.want_checksums() {
+                let sums = generate(|lane| self.block.at(CHECKSUMS + lane % GROUP * 4).load32());
+                records.add_checksums(program, self.group, 0, GROUP, &sums);
+            }
         }
         program.machine().sync_block();
         let [low, high] = self.block.at(GOES_TO).load64();
@@ -154,11 +158,6 @@ impl Turns for SingleTurn {
             // SAFETY: the frame has room for every part.
             unsafe { self.seats.part(program, 0, round).copy_to(own, to) };
             round += 1;
-        }
-        // Last, when no register holds anything else.
-        if records.want_checksums() && self.rank == 0 {
-            let sums = generate(|lane| self.block.at(CHECKSUMS + lane % GROUP * 4).load32());
-            records.add_checksums(program, self.group, 0, GROUP, &sums);
         }
     }
 
