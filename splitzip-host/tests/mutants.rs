@@ -19,7 +19,7 @@ use mutation::{Kind, Mutant, mutants};
 use rayon::prelude::*;
 use splitzip_host::conformance::{self, Case, Content, Member, in_arrival_order, in_chunk_order, members};
 use splitzip_host::cuda::{PTX, Ptx};
-use splitzip_host::{Bases, Dtype, Executor, Frame, Reference};
+use splitzip_host::{Bases, Dtype, Executor, Frame, Reference, Scheme};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -71,6 +71,8 @@ fn member_of(entry: &str) -> Member {
         Some(("histogram", dtype)) => find(&|member| with(dtype, "w4", Bases::Chunk, member)),
         Some(("bases", dtype)) => find(&|member| with(dtype, "w3", Bases::Channel, member)),
         Some(("checksum", dtype)) => find(&|member| with(dtype, "w3", Bases::Chunk, member)),
+        // One without kernels over batches: its elements are copied out of pages and back.
+        _ if entry == "copy_pages" => find(&|member| with("fp16", "w3", Bases::Chunk, member)),
         _ if entry == "pick" => find(&|member| with("bf16", "w4", Bases::Chunk, member)),
         _ => find(&|member| with("bf16", "w2x3", Bases::Chunk, member)),
     };
@@ -122,6 +124,14 @@ fn run(interpreter: Interpreter, entry: &str, cases: &Cases, count: usize) -> Re
         cases.in_pages.iter().take(count).try_for_each(|case| case.check(&interpreter))?;
         return Ok(interpreter);
     }
+    if entry.starts_with("checksum") {
+        cases
+            .prepared
+            .iter()
+            .take(count)
+            .try_for_each(|Prepared { case, .. }| run_stored(&interpreter, case))?;
+        return Ok(interpreter);
+    }
     let decodes = entry.starts_with("decode");
     if let Some(dtype) = entry.strip_prefix("histogram_") {
         let dtype = Dtype::floats().find(|found| found.name() == dtype).unwrap();
@@ -154,7 +164,7 @@ fn run(interpreter: Interpreter, entry: &str, cases: &Cases, count: usize) -> Re
                 }
             }
         }
-        if decodes || entry.starts_with("checksum") {
+        if decodes {
             for bytes in [frame, arrived] {
                 let outputs =
                     interpreter.decode_to_vecs(&Frame::parse(bytes).map_err(text)?).map_err(text)?;
@@ -175,6 +185,23 @@ fn run(interpreter: Interpreter, entry: &str, cases: &Cases, count: usize) -> Re
         }
     }
     Ok(interpreter)
+}
+
+/// The tensors of a case, stored as they are: only then a launch of its own adds checksums up.
+fn run_stored(interpreter: &Interpreter, case: &Case) -> Result<(), String> {
+    let text = |error: splitzip_host::Error| error.to_string();
+    let mut spec = case.spec.clone();
+    for tensor in &mut spec.tensors {
+        (tensor.scheme, tensor.bases) = (Scheme::Stored, Bases::Chunk);
+    }
+    let expected = Reference.encode_to_vec(&spec, &[], &case.slices()).map_err(text)?;
+    if interpreter.encode_to_vec(&spec, &[], &case.slices()).map_err(text)? != expected {
+        return Err(format!("{}: another frame", case.name));
+    }
+    if interpreter.decode_to_vecs(&Frame::parse(&expected).map_err(text)?).map_err(text)? != case.inputs {
+        return Err(format!("{}: other elements", case.name));
+    }
+    Ok(())
 }
 
 /// Cases by member, each prepared once.
@@ -198,7 +225,9 @@ fn survivors(shelf: &Shelf, ptx: &'static Ptx, count: usize) -> (Vec<Mutant>, Ve
     // The kernels that ship pass: or no mutant would mean anything. What they run is what is changed.
     let shipped = run(Interpreter::new(ptx.target), ptx.entry, &cases, 30);
     let shipped = shipped.unwrap_or_else(|error| panic!("{}: {error}", ptx.entry));
-    let live: BTreeSet<u32> = shipped.lines()[ptx.entry].keys().copied().collect();
+    let lines = shipped.lines();
+    let lines = lines.get(ptx.entry).unwrap_or_else(|| panic!("{} is not run by its cases", ptx.entry));
+    let live: BTreeSet<u32> = lines.keys().copied().collect();
     let all = mutants(ptx, &live, count, SEED);
     let survives = |mutant: &&Mutant| {
         let broken = Interpreter::new(ptx.target).with_text(ptx.entry, &mutant.text(), STEPS);
