@@ -203,7 +203,7 @@ fn encode_groups<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
             if chunk.valid != 0 {
                 let keep =
                     |input| keep_short_checksum::<D, _, _>(program, &chunk, input, frame.records, &turns);
-                let asks_twice = asks_twice::<D, S, P::Turns>();
+                let asks_twice = asks_twice::<D, S>();
                 let of_short = |input| {
                     if !asks_twice {
                         keep(input)
@@ -233,7 +233,7 @@ fn encode_groups<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
 
 /// Is every chunk asked whether it is a short one whose checksum is wanted? Others are asked anyway, where a short one is copied; for these that takes
 /// a register too many.
-const fn asks_twice<D: Dtype, S: Scheme, T: Turns>() -> bool {
+const fn asks_twice<D: Dtype, S: Scheme>() -> bool {
     match (D::EXPONENT_BITS, D::BITS) {
         (8, _) => S::CHANNELS,
         _ => true,
