@@ -64,6 +64,11 @@ fn checked(changed: &str, less: u64, off: u64) -> Result<(), ArgumentError> {
         dynamic: unsafe { Source::at(0x40_0000, 0) },
         dynamic_bytes: 0,
         check: target("check"),
+        // SAFETY: as above.
+        sum: unsafe { Target::at(0, 0) },
+        // SAFETY: as above.
+        chunk_sums: unsafe { Target::at(0, 0) },
+        wanted: 0,
         tail: target("tail"),
     }
     .launch()
