@@ -4,7 +4,7 @@
 //! begins the frame, one for all tensors of a dtype and scheme that follow each other in it, one for those that are stored, and one that seals it. Page numbers that are in
 //! device memory already stay there: they may change between calls, and kernels check each against the pool.
 //!
-//! What the kernels over batches cannot do (codebooks from a sample, checksums, channel bases of a group that is not whole, members that only the kernels for
+//! What the kernels over batches cannot do (codebooks from a sample, channel bases of a group that is not whole, members that only the kernels for
 //! one tensor have) takes a detour: the elements are copied to the workspace, and encoded from there.
 
 mod decode;

@@ -1,6 +1,6 @@
 //! Seal: the check of the dynamic part of a frame, after everything else in it was written.
 //!
-//! Encoding does it itself, unless checksums are added to the frame afterwards.
+//! Encoding does it itself, unless the frame has checksums: then nobody knows in time that all blocks have added theirs.
 
 use super::checksum_kernel::chunk_sum;
 use crate::dtype::Bf16;
