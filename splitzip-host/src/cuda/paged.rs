@@ -1,7 +1,7 @@
 //! Requests in pages on a device: gathered and encoded in one pass, decoded and scattered in one.
 //!
 //! A plan describes every tensor of a request once (where its pages are, where its planes lie in the frame) and uploads that; then a request is one launch that
-//! begins the frame, one for all tensors of a dtype and scheme that follow each other in it, one for those that are stored, and one that seals it. Page numbers that are in
+//! begins the frame, one for all tensors of a dtype and scheme that follow each other in it, one for those that are stored and one for the checksum of each, and one that seals it. Page numbers that are in
 //! device memory already stay there: they may change between calls, and kernels check each against the pool.
 //!
 //! What the kernels over batches cannot do (codebooks from a sample, channel bases of a group that is not whole, members that only the kernels for
