@@ -3,6 +3,10 @@
 //! The CPU and the CUDA executor do the same things in the same order, on addresses of different machines. So the arguments
 //! of the kernels are made here, once; the executors only differ in how they run them.
 
+mod counting;
+
+pub(crate) use counting::Counting;
+
 use crate::format::{CHUNK, DYNAMIC_BYTES, Flags, GROUP, Layout, PlaneKind, RECORD_BYTES, TensorLayout};
 use crate::workspace::{Workspace, order_at};
 use crate::{Bases, Dtype, Error, Result, Scheme};
@@ -561,38 +565,6 @@ pub(crate) fn planes(tensor: &TensorLayout, frame: u64) -> [(u64, u64); 3] {
         planes[2] = (frame + codes.at, codes.bytes);
     }
     planes
-}
-
-/// Counting the exponents of some of the chunks of a tensor: addresses as in [`Steps`].
-#[derive(Clone, Copy)]
-pub(crate) struct Counting {
-    pub words: u64,
-    pub bytes: u64,
-    pub samples: u64,
-    pub programs: u64,
-    pub counts: u64,
-    pub tail: u64,
-}
-
-impl Counting {
-    pub fn step(&self, dtype: Dtype) -> Result<Box<dyn Step>> {
-        histogram::on_member(kernel_dtype(dtype), HistogramStep(self)).ok_or_else(|| Error::Unsupported {
-            executor: "kernel".to_owned(),
-            what: format!("a histogram of {dtype}"),
-            instead: "reference".to_owned(),
-        })
-    }
-
-    fn of<D: dtype::Dtype>(&self) -> histogram::Arguments<'static, D> {
-        histogram::Arguments {
-            programs: Programs { programs: self.programs },
-            words: source(self.words, self.bytes),
-            elements: self.bytes / u64::from(D::BITS / 8),
-            samples: self.samples,
-            counts: target(self.counts, COUNTS_BYTES),
-            tail: target(self.tail, TAIL_BYTES),
-        }
-    }
 }
 
 /// Which checksums a frame has, as kernels are told.

@@ -490,12 +490,8 @@ impl Records for BatchRecords {
         let (tensor, number) = self.batch.group(group);
         let sums =
             SumsInLanes { elements: tensor.elements(), first: number * GROUP + seat, lanes, sums: *sums };
-        if self.wanted.of_tensor() {
-            sums.add_to(program, self.sums.of(tensor.number()));
-        }
-        if self.wanted.of_chunks() {
-            sums.store_to(ChunkSums::at(self.frame.at(tensor.chunk_sums())));
-        }
+        let chunk_sums = || ChunkSums::at(self.frame.at(tensor.chunk_sums()));
+        sums.keep(program, self.wanted, || self.sums.of(tensor.number()), chunk_sums);
     }
 }
 

@@ -93,6 +93,23 @@ impl SumsInLanes {
         lane < self.lanes && Chunks { elements: self.elements }.valid(self.first + lane) != 0
     }
 
+    /// Adds and stores what is wanted.
+    #[inline(always)]
+    pub(in crate::tile) fn keep(
+        &self,
+        program: &Program,
+        wanted: SumsWanted,
+        sum: impl FnOnce() -> Update<8>,
+        chunk_sums: impl FnOnce() -> ChunkSums,
+    ) {
+        if wanted.of_tensor() {
+            self.add_to(program, sum());
+        }
+        if wanted.of_chunks() {
+            self.store_to(chunk_sums());
+        }
+    }
+
     /// Adds the shares of the chunks to the checksum of the tensor.
     #[inline(always)]
     pub fn add_to(&self, program: &Program, sum: Update<8>) {

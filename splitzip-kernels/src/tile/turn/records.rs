@@ -54,11 +54,6 @@ impl Records for TensorRecords {
     #[inline(always)]
     fn add_checksums(self, program: &Program, group: u32, seat: u32, lanes: u32, sums: &Tile<u32>) {
         let sums = SumsInLanes { elements: self.elements, first: group * GROUP + seat, lanes, sums: *sums };
-        if self.wanted.of_tensor() {
-            sums.add_to(program, self.sum.of(0));
-        }
-        if self.wanted.of_chunks() {
-            sums.store_to(self.chunk_sums);
-        }
+        sums.keep(program, self.wanted, || self.sum.of(0), || self.chunk_sums);
     }
 }
