@@ -331,6 +331,17 @@ fn special(name: &str, call: &mut Call<'_, '_, '_>) -> Decoded<Option<Op>> {
             call.words.clear();
             (f, 3)
         }
+        "dp2a" => {
+            let f: Scalar = match call.words[..] {
+                ["lo", "u32", "u32"] => |s| Some(x::dp2a_u(s[0] as u32, s[1] as u32, s[2] as u32).into()),
+                ["hi", "u32", "u32"] => {
+                    |s| Some(x::dp2a_u(s[0] as u32, (s[1] >> 16) as u32, s[2] as u32).into())
+                }
+                _ => return call.unknown(),
+            };
+            call.words.clear();
+            (f, 3)
+        }
         "slct" => {
             let ty = match call.words.pop() {
                 Some("s32") => call.ty()?,

@@ -156,6 +156,11 @@ pub(super) fn dp4a(a: u32, b: u32, c: u32, a_signed: bool, b_signed: bool) -> u3
     (0..4).fold(c as i32, |sum, i| sum.wrapping_add(wide(a[i], a_signed) * wide(b[i], b_signed))) as u32
 }
 
+/// The halves of `a` times the low bytes of `b`, and `c`.
+pub(super) fn dp2a_u(a: u32, b: u32, c: u32) -> u32 {
+    (c.wrapping_add((a & 0xffff) * (b & 0xff))).wrapping_add((a >> 16) * (b >> 8 & 0xff))
+}
+
 /// Two operations on halves.
 #[inline(always)]
 pub(super) fn halves(a: u32, b: u32, f: impl Fn(u16, u16) -> u16) -> u32 {

@@ -125,6 +125,13 @@ proptest! {
     }
 
     #[test]
+    fn dp2a_is_two_products(a: [u16; 2], b: [u8; 4], c: u32) {
+        let product = |i: usize| u64::from(a[i]) * u64::from(b[i]);
+        let a = u32::from(a[1]) << 16 | u32::from(a[0]);
+        prop_assert_eq!(dp2a_u(a, u32::from_le_bytes(b), c), (u64::from(c) + product(0) + product(1)) as u32);
+    }
+
+    #[test]
     fn a_field_that_is_put_in_comes_out(a: u64, b: u64, at in 0u32..64, length in 1u32..64) {
         let put = bfi(a, b, at, length, 64);
         let width = length.min(64 - at);

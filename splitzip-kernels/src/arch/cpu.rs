@@ -148,7 +148,7 @@ impl Shared {
     /// Puts the low bits of every lane at a bit position; positions rise from lane to lane by as many bits as there are, and
     /// the other bits of a lane are 0. One running word: reading back what the lane before has just written would stall (-18 %).
     #[inline(always)]
-    pub fn put_bits(self, at: &Lanes<u32>, bits: &Lanes<u32>) {
+    pub fn put_bits(self, at: &Lanes<u32>, bits: &Lanes<u32>, _: bool) {
         let mut word = at.0[0] >> 5;
         let mut pending = u64::from(self.at(word * 4).load32());
         for lane in 0..32 {
@@ -481,6 +481,18 @@ pub fn multiply_add(a: u32, b: u32, c: u32) -> u32 {
 pub fn sum_bytes(a: u32, sum: u32) -> u32 {
     let pairs = (a & 0x00ff00ff) + (a >> 8 & 0x00ff00ff);
     sum.wrapping_add((pairs & 0xffff) + (pairs >> 16))
+}
+
+/// The halves of `a` times bytes 0 and 1 of `b`, added to `sum`.
+#[inline(always)]
+pub fn dot_low(a: u32, b: u32, sum: u32) -> u32 {
+    sum.wrapping_add((a & 0xffff) * (b & 255)).wrapping_add((a >> 16) * (b >> 8 & 255))
+}
+
+/// The halves of `a` times bytes 2 and 3 of `b`, added to `sum`.
+#[inline(always)]
+pub fn dot_high(a: u32, b: u32, sum: u32) -> u32 {
+    dot_low(a, b >> 16, sum)
 }
 
 /// The low word of `high:low >> (s & 31)`.

@@ -164,12 +164,14 @@ impl Shared {
     }
 
     /// Puts the low bits of every lane at a bit position; positions rise from lane to lane by as many bits as there are, and
-    /// the other bits of a lane are 0, so lanes meet in a word.
+    /// the other bits of a lane are 0, so lanes meet in a word. Are they `dense`, some lane reaches into a second word nearly always: then that is
+    /// not asked.
     #[inline(always)]
-    pub fn put_bits(self, at: &Lanes<u32>, bits: &Lanes<u32>) {
+    pub fn put_bits(self, at: &Lanes<u32>, bits: &Lanes<u32>, dense: bool) {
         let word = self.at((at.0 >> 5) * 4);
         word.or32(bits.0 << (at.0 & 31));
-        word.at(4).or32_if_any(funnel_left(bits.0, 0, at.0));
+        let (next, rest) = (word.at(4), funnel_left(bits.0, 0, at.0));
+        if dense { next.or32(rest) } else { next.or32_if_any(rest) }
     }
 
     /// 32 bits from a bit position on.
@@ -510,6 +512,10 @@ instruction!(/// `a * b + c`.
     multiply_add(a, b, c) = "mad.lo.u32 {r}, {a}, {b}, {c};");
 instruction!(/// The four bytes of `a`, added to `sum`.
     sum_bytes(a, sum) = "dp4a.u32.u32 {r}, {a}, 0x01010101, {sum};");
+instruction!(/// The halves of `a` times bytes 0 and 1 of `b`, added to `sum`.
+    dot_low(a, b, sum) = "dp2a.lo.u32.u32 {r}, {a}, {b}, {sum};");
+instruction!(/// The halves of `a` times bytes 2 and 3 of `b`, added to `sum`.
+    dot_high(a, b, sum) = "dp2a.hi.u32.u32 {r}, {a}, {b}, {sum};");
 instruction!(/// The low word of `high:low >> (s & 31)`.
     funnel_right(low, high, s) = "shf.r.wrap.b32 {r}, {low}, {high}, {s};");
 instruction!(/// The high word of `high:low << (s & 31)`.

@@ -45,7 +45,11 @@ pub fn decode<D: Dtype, S: Scheme>(
     sum: TensorSums<8>,
     tail: Tail,
 ) {
-    let chunk = Chunk::of(program, chunks, tail);
+    let chunk = if D::BITS == 16 || S::CODE_BITS == 3 {
+        Chunk::of_apart(program, chunks, tail)
+    } else {
+        Chunk::of(program, chunks, tail)
+    };
     let checks = sum.are_wanted();
     if chunk.valid == 0 {
         if checks {

@@ -46,7 +46,11 @@ pub(super) fn encode_chunk<D: Dtype, S: Scheme, T: Turns, F: Frame<D, S>, const 
         turns.keep_checksum(program, records, chunk_sum::<D>(program, &elements));
     }
     let (low, high) = map(&elements, D::split);
-    frame.residuals().store(program, chunk, TailArea::Residuals, &low);
+    if D::EXPONENT_BITS == 5 && S::CODE_BITS != 3 && S::Third::COUNT == 0 && !S::CHANNELS {
+        frame.residuals().store_apart(program, chunk, TailArea::Residuals, &low);
+    } else {
+        frame.residuals().store(program, chunk, TailArea::Residuals, &low);
+    }
     frame.upper_residuals().store(program, chunk, TailArea::UpperResiduals, &high);
     let spread = map(&elements, D::spread);
     let first = || first_of::<D, S>(program, input);
@@ -71,31 +75,34 @@ pub(super) fn encode_chunk<D: Dtype, S: Scheme, T: Turns, F: Frame<D, S>, const 
         let unusual = if S::Second::COUNT == 0 { shape.escaped } else { shape.marked };
         equal = unusual == 0 || unusual == chunk.valid;
     }
+    let (mut entry, mut is_coded) = (shape.words | S::mode(book) << ENTRY_MODE_SHIFT, 1);
     let raw = raw_words(chunk.valid, D::EXPONENT_BITS - S::CODE_BITS);
-    equal = equal && is_equal::<D>(program, input);
-    if !equal && S::is_bad(&shape, raw) {
-        let (zeros, sum) = zeros_and_sum::<D>(program, chunk, input);
-        let second = S::second_book::<D>(program, chunk, book, zeros, sum);
-        // Two levels are kept until here. Of one, it is rare to come here, and a register decides, as with fp16 (on sm_100).
-        let two = S::Second::COUNT != 0 && !(D::MANTISSA_BITS == 10 && S::Third::COUNT == 0 && !S::CHANNELS);
-        if !two || !S::is_same(book, second) {
-            (coded, shape, book) =
-                code_again::<D, S, LEVEL>(program, chunk, input, second, book, shape.words);
+    if !asks_once::<D, S>() || equal || S::is_bad(&shape, raw) {
+        equal = equal && is_equal::<D>(program, input);
+        if !equal && S::is_bad(&shape, raw) {
+            let (zeros, sum) = zeros_and_sum::<D>(program, chunk, input);
+            let second = S::second_book::<D>(program, chunk, book, zeros, sum);
+            // Two levels are kept until here. Of one, it is rare to come here, and a register decides, as with fp16 (on sm_100).
+            let two = S::Second::COUNT != 0 && !(D::MANTISSA_BITS == 10 && S::Third::COUNT == 0 && !S::CHANNELS);
+            if !two || !S::is_same(book, second) {
+                (coded, shape, book) =
+                    code_again::<D, S, LEVEL>(program, chunk, input, second, book, shape.words);
+                if early {
+                    store_codes(&coded.codes);
+                }
+            }
+        }
+        entry = shape.words | S::mode(book) << ENTRY_MODE_SHIFT;
+        if equal {
+            (entry, is_coded) = (1 | MODE_EQUAL << ENTRY_MODE_SHIFT, 0);
+            part.store_uniform(first());
+        } else if shape.words >= raw {
+            (entry, is_coded) = (raw | MODE_RAW << ENTRY_MODE_SHIFT, 0);
+            part.store_raw::<D, S, LEVEL>(program, chunk, &map(&again::<D, S>(program, input, 1), D::spread));
+            coded.codes = map(&again::<D, S>(program, input, 1), |e| S::raw_codes::<D>(D::spread(e)));
             if early {
                 store_codes(&coded.codes);
             }
-        }
-    }
-    let (mut entry, mut is_coded) = (shape.words | S::mode(book) << ENTRY_MODE_SHIFT, 1);
-    if equal {
-        (entry, is_coded) = (1 | MODE_EQUAL << ENTRY_MODE_SHIFT, 0);
-        part.store_uniform(first());
-    } else if shape.words >= raw {
-        (entry, is_coded) = (raw | MODE_RAW << ENTRY_MODE_SHIFT, 0);
-        part.store_raw::<D, S, LEVEL>(program, chunk, &map(&again::<D, S>(program, input, 1), D::spread));
-        coded.codes = map(&again::<D, S>(program, input, 1), |e| S::raw_codes::<D>(D::spread(e)));
-        if early {
-            store_codes(&coded.codes);
         }
     }
     if !early {
@@ -121,12 +128,17 @@ pub(super) fn keep_short_checksum<D: Dtype, T: Turns, R: Records>(
     }
 }
 
+/// Is there one question for all that is rare, before those for each? (Up to 7 instructions less.) Two members fit their registers only without.
+const fn asks_once<D: Dtype, S: Scheme>() -> bool {
+    D::EXPONENT_BITS != 5 || S::CODE_BITS != 3 || D::BITS == 16 && S::CHANNELS
+}
+
 /// Are codes stored before it is known whether the chunk is a rare one, and then once more? Members that fit their registers only so.
 const fn stores_codes_early<D: Dtype, S: Scheme, T: Turns>() -> bool {
     let (levels, three) = (S::Second::COUNT != 0, S::Third::COUNT != 0);
     match (D::EXPONENT_BITS, D::BITS) {
         (4, _) => levels && (S::CHANNELS && three || T::STAYS),
-        (5, 16) => levels && S::CHANNELS,
+        (5, 16) => S::PACKED || levels && S::CHANNELS,
         (8, _) => three && !S::CHANNELS,
         _ => false,
     }

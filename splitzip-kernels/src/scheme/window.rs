@@ -293,12 +293,12 @@ impl<L: Ladder> Scheme for Window<L, $channel> {
         if L::Second::COUNT != 0 {
             let second = map((&coded.second, &coded.marked), |(s, m)| s.compact(m));
             let (before, at) = (shape.marked_before::<Self, LEVEL>(), shape.second_at);
-            part.put_bits(&map(&before, |b| at + b), shape.marked, &second);
+            part.put_bits(&map(&before, |b| at + b), shape.marked, &second, true);
         }
         if L::Third::COUNT != 0 {
             let third = map((&coded.third, &coded.twice_marked), |(t, m)| t.compact(m));
             let (before, at) = (shape.twice_marked_before::<LEVEL>(), shape.third_at);
-            part.put_bits(&map(&before, |b| at + b), shape.twice_marked, &third);
+            part.put_bits(&map(&before, |b| at + b), shape.twice_marked, &third, false);
         }
         if shape.escaped != 0 {
             let before = shape.escaped_before::<Self, LEVEL>();

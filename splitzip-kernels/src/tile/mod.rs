@@ -90,6 +90,7 @@ macro_rules! each_run {
     ($run:ident => $body:expr) => {{
         let (mut run, runs) = (0, $crate::arch::rarely(4));
         while run < runs {
+            $crate::arch::not_unrolled();
             let $run = run;
             $body;
             run += 1;

@@ -31,21 +31,27 @@ impl Part {
             // Nearly all parts have at most 64 words.
             self.0.at(lane * 4).store32(if lane == 0 { first } else { 0 });
             self.0.at(lane * 4 + 128).store32(0);
-            let mut at = lane + 64;
-            while at < words {
-                self.0.at(at * 4).store32(0);
-                at += 32;
+        }
+        // What all lanes agree on is asked first: it costs the others one branch.
+        if words > 64 {
+            for lane in arch::lanes() {
+                let mut at = lane + 64;
+                while at < words {
+                    self.0.at(at * 4).store32(0);
+                    at += 32;
+                }
             }
         }
         program.sync();
     }
 
-    /// Puts every lane's compacted bits one behind the other: plane 0 from bit `at` of each lane, plane `p` from `p * stride` bits later.
+    /// Puts every lane's compacted bits one behind the other: plane 0 from bit `at` of each lane, plane `p` from `p * stride` bits later. `dense`: are
+    /// there some in most lanes?
     #[inline(always)]
-    pub fn put_bits<W: Words>(self, at: &Tile<u32>, stride: u32, planes: &Tile<W>) {
+    pub fn put_bits<W: Words>(self, at: &Tile<u32>, stride: u32, planes: &Tile<W>, dense: bool) {
         crate::unroll!(p < W::COUNT as usize => {
             let at = generate(|lane| at.at(lane) + p as u32 * stride);
-            self.0.put_bits(at.lanes(), W::plane_of(planes.lanes(), p))
+            self.0.put_bits(at.lanes(), W::plane_of(planes.lanes(), p), dense)
         });
     }
 

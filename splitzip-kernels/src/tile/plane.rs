@@ -193,7 +193,7 @@ impl<W: Words> Out<W> {
         let whole = chunk.is_whole();
         let mut to = p;
         if !whole {
-            arch::rare();
+            arch::branched();
             to = chunk.tail.area(area);
         }
         arch::prefetch_next(to, W::CHUNK_BYTES);

@@ -90,6 +90,7 @@ impl Part {
 pub(crate) fn raw_words(valid: u32, bits: u32) -> u32 {
     let mut words = bits * 32;
     if valid != CHUNK {
+        arch::branched();
         words = (arch::rarely(valid) * bits).div_ceil(32);
     }
     words

@@ -74,6 +74,14 @@ pub unsafe fn prefetch(_: *const u8) {}
 #[inline(always)]
 pub fn rare() {}
 
+/// See `nvptx.rs`.
+#[inline(always)]
+pub fn branched() {}
+
+/// See `nvptx.rs`.
+#[inline(always)]
+pub fn not_unrolled() {}
+
 /// `value`: see `nvptx.rs`.
 #[inline(always)]
 pub fn rarely(value: u32) -> u32 {
