@@ -240,10 +240,10 @@ impl Program {
         self.uniform(warp())
     }
 
-    /// What lane 0 says, in a uniform register: branches on it need no copies for lanes that differ.
+    /// What all lanes say alike, in a uniform register: branches on it need no copies for lanes that differ.
     #[inline(always)]
     pub fn uniform(&self, value: u32) -> u32 {
-        self.sum(&Lanes(if lane() == 0 { value } else { 0 }))
+        self.max(&Lanes(value))
     }
 
     /// The number of this block, and how many there are.

@@ -78,7 +78,7 @@ pub(super) fn encode_chunk<D: Dtype, S: Scheme, T: Turns, F: Frame<D, S>, const 
     let (mut entry, mut is_coded) = (shape.words | S::mode(book) << ENTRY_MODE_SHIFT, 1);
     let raw = raw_words(chunk.valid, D::EXPONENT_BITS - S::CODE_BITS);
     if !asks_once::<D, S>() || equal || S::is_bad(&shape, raw) {
-        equal = equal && is_equal::<D>(program, input);
+        equal = equal && codes_are_alike::<S>(program, &coded.codes) && is_equal::<D>(program, input);
         if !equal && S::is_bad(&shape, raw) {
             let (zeros, sum) = zeros_and_sum::<D>(program, chunk, input);
             let second = S::second_book::<D>(program, chunk, book, zeros, sum);
@@ -178,6 +178,14 @@ fn code_again<D: Dtype, S: Scheme, const LEVEL: u32>(
         book = first_book;
         attempt = 2;
     }
+}
+
+/// May all elements be the same one, by their codes? Without a second level, chunks of other elements that have no escapes come here often. (With channel
+/// bases an element has many codes.)
+#[inline(always)]
+fn codes_are_alike<S: Scheme>(program: &Program, codes: &Tile<S::Codes>) -> bool {
+    let width = if S::PACKED { S::CODE_BITS } else { 1 };
+    S::Second::COUNT != 0 || S::CHANNELS || !program.any(&map(codes, |c| c.word(0) ^ c.word(0).rotate_left(width)))
 }
 
 /// Are all elements of a chunk the first one? Of a short one, whatever fills it up is.
