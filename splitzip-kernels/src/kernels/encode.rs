@@ -197,7 +197,8 @@ fn encode_groups<D: Dtype, S: Scheme, P: Placement, const LEVEL: u32>(
         while turns.has_group() {
             let (group, seat) = turns.seat();
             // The planes of fp16 and channel bases take all uniform registers.
-            let few = S::CHANNELS && (D::EXPONENT_BITS == 5 && D::BITS == 16 || D::EXPONENT_BITS == 4 && S::Third::COUNT != 0);
+            let few = S::CHANNELS
+                && (D::EXPONENT_BITS == 5 && D::BITS == 16 || D::EXPONENT_BITS == 4 && S::Third::COUNT != 0);
             let tail = if few { tail.of_one_chunk() } else { tail };
             let chunk = Chunk::at(group * GROUP + seat, queue.chunks(), tail);
             if chunk.valid != 0 {

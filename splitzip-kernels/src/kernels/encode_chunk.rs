@@ -83,7 +83,8 @@ pub(super) fn encode_chunk<D: Dtype, S: Scheme, T: Turns, F: Frame<D, S>, const 
             let (zeros, sum) = zeros_and_sum::<D>(program, chunk, input);
             let second = S::second_book::<D>(program, chunk, book, zeros, sum);
             // Two levels are kept until here. Of one, it is rare to come here, and a register decides, as with fp16 (on sm_100).
-            let two = S::Second::COUNT != 0 && !(D::MANTISSA_BITS == 10 && S::Third::COUNT == 0 && !S::CHANNELS);
+            let two =
+                S::Second::COUNT != 0 && !(D::MANTISSA_BITS == 10 && S::Third::COUNT == 0 && !S::CHANNELS);
             if !two || !S::is_same(book, second) {
                 (coded, shape, book) =
                     code_again::<D, S, LEVEL>(program, chunk, input, second, book, shape.words);
@@ -185,7 +186,9 @@ fn code_again<D: Dtype, S: Scheme, const LEVEL: u32>(
 #[inline(always)]
 fn codes_are_alike<S: Scheme>(program: &Program, codes: &Tile<S::Codes>) -> bool {
     let width = if S::PACKED { S::CODE_BITS } else { 1 };
-    S::Second::COUNT != 0 || S::CHANNELS || !program.any(&map(codes, |c| c.word(0) ^ c.word(0).rotate_left(width)))
+    S::Second::COUNT != 0
+        || S::CHANNELS
+        || !program.any(&map(codes, |c| c.word(0) ^ c.word(0).rotate_left(width)))
 }
 
 /// Are all elements of a chunk the first one? Of a short one, whatever fills it up is.

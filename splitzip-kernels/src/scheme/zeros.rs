@@ -69,7 +69,11 @@ mod tests {
         for byte in 0..=255u32 {
             for at in 0..4 {
                 let word = 0x0101_0101u32 & !(255 << (8 * at)) | byte << (8 * at);
-                assert_eq!(nonzero_high_bits(word), 0x8080_8080 & !if byte == 0 { 0x80 << (8 * at) } else { 0 }, "{word:#x}");
+                assert_eq!(
+                    nonzero_high_bits(word),
+                    0x8080_8080 & !if byte == 0 { 0x80 << (8 * at) } else { 0 },
+                    "{word:#x}"
+                );
             }
         }
     }

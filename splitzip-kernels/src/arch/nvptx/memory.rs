@@ -176,8 +176,10 @@ pub fn rare() {
 pub fn branched() {
     // SAFETY: does nothing.
     unsafe {
-        asm!("{{.reg .pred q; .reg .b32 n; AGAIN: .pragma \"nounroll\"; mov.u32 n, %clock; setp.eq.u32 q, n, 0; @q bra AGAIN;}}",
-            options(nomem, nostack, preserves_flags))
+        asm!(
+            "{{.reg .pred q; .reg .b32 n; AGAIN: .pragma \"nounroll\"; mov.u32 n, %clock; setp.eq.u32 q, n, 0; @q bra AGAIN;}}",
+            options(nomem, nostack, preserves_flags)
+        )
     }
 }
 
