@@ -77,7 +77,7 @@ pub(super) fn encode_chunk<D: Dtype, S: Scheme, T: Turns, F: Frame<D, S>, const 
     }
     let (mut entry, mut is_coded) = (shape.words | S::mode(book) << ENTRY_MODE_SHIFT, 1);
     let raw = raw_words(chunk.valid, D::EXPONENT_BITS - S::CODE_BITS);
-    if !asks_once::<D, S>() || equal || S::is_bad(&shape, raw) {
+    if !asks_once::<D, S>() || equal || S::is_bad(&shape, raw) || shape.words >= raw {
         equal = equal && codes_are_alike::<S>(program, &coded.codes) && is_equal::<D>(program, input);
         if !equal && S::is_bad(&shape, raw) {
             let (zeros, sum) = zeros_and_sum::<D>(program, chunk, input);
