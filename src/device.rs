@@ -3,8 +3,9 @@
 use crate::failure::{Failure, Result};
 use splitzip_host::cuda::Cuda;
 use splitzip_host::{Cpu, Dtype, Error, Executor, Reference, Scheme, SchemeChoice, file};
-use std::fmt;
 use std::str::FromStr;
+use std::sync::OnceLock;
+use std::{env, fmt, io};
 
 /// What `--device` says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,12 +52,37 @@ impl FromStr for DeviceChoice {
     }
 }
 
+/// The most threads that `--threads` takes.
+const MOST_THREADS: usize = 1024;
+
+/// Starts the threads that all work without `--threads` shares, now and not when they are first wanted: then it would be a panic that there are none.
+///
+/// # Errors
+/// What the system says.
+pub fn start_threads() -> splitzip_host::Result<()> {
+    static STARTED: OnceLock<Result<(), String>> = OnceLock::new();
+    let start = || {
+        let asked = env::var("RAYON_NUM_THREADS").ok().and_then(|number| number.parse().ok()).unwrap_or(0);
+        let threads = rayon::ThreadPoolBuilder::new().num_threads(MOST_THREADS.min(asked));
+        threads.build_global().map_err(|error| error.to_string())
+    };
+    STARTED.get_or_init(start).clone().map_err(|error| {
+        let reason = format!(
+            "a thread for each core cannot be started: {error}; take --threads 1, or raise the limit of processes or of memory (ulimit)"
+        );
+        Error::Io(io::Error::other(reason))
+    })
+}
+
 /// Opens an executor.
 fn open(choice: DeviceChoice, threads: Option<u16>) -> splitzip_host::Result<Box<dyn Executor>> {
     match (choice, threads) {
         (DeviceChoice::Cuda(ordinal), _) => Ok(Box::new(Cuda::open(ordinal)?)),
         (DeviceChoice::Reference, _) => Ok(Box::new(Reference)),
-        (DeviceChoice::Auto | DeviceChoice::Cpu, None) => Ok(Box::new(Cpu::new())),
+        (DeviceChoice::Auto | DeviceChoice::Cpu, None) => {
+            start_threads()?;
+            Ok(Box::new(Cpu::new()))
+        }
         (DeviceChoice::Auto | DeviceChoice::Cpu, Some(threads)) => {
             Ok(Box::new(Cpu::with_threads(threads.into())?))
         }

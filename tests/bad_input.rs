@@ -108,6 +108,40 @@ fn inputs_that_cannot_be_read() {
     assert!(place.names().is_empty());
 }
 
+/// Threads that there is no memory for are an error like all others, and no panic of whoever wants them first.
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_that_cannot_be_started() {
+    let place = Place::new();
+    let call = |threads: &str, environment: &str| {
+        let mut shell = std::process::Command::new("sh");
+        shell.arg("-c").arg("ulimit -v 600000; exec \"$0\" compress \"$1\" -o \"$2\" --device cpu $3");
+        shell.arg(env!("CARGO_BIN_EXE_splitzip")).arg(fixture()).arg(place.path("out")).arg(threads);
+        shell.env("RAYON_NUM_THREADS", environment).env_remove("RUST_LOG");
+        common::Run::from(shell.output().expect("sh starts"))
+    };
+    call("", "1024").fails(1, &["a thread for each core cannot be started", "--threads 1"]);
+    // As many as --threads takes at most, whoever asks.
+    call("", "100000").fails(1, &["a thread for each core cannot be started"]);
+    call("--threads=1000", "1").fails(1, &["1000 threads cannot be started", "ask for fewer"]);
+    assert!(place.names().is_empty(), "{:?}", place.names());
+    call("--threads=2", "1").succeeds();
+}
+
+/// What replaces a file is read by those who could read it, and by nobody else.
+#[cfg(unix)]
+#[test]
+fn a_file_that_is_replaced_keeps_its_mode() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let out = place.file("out", b"x");
+    for mode in [0o600, 0o640, 0o444] {
+        fs::set_permissions(&out, fs::Permissions::from_mode(mode)).expect("permissions");
+        run([&"compress", &fixture(), &"-o", &out, &"--force", &"--device", &"cpu"]).succeeds();
+        assert_eq!(fs::metadata(&out).expect("the file").permissions().mode() & 0o777, mode);
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn permission_is_denied() {

@@ -357,6 +357,43 @@ fn checkpoints_in_a_directory() {
     assert_eq!(place.names(), ["again", "before", "model", "model.spz"]);
 }
 
+/// What is beside an original that is left where it was: neither may be written over the other.
+#[test]
+fn directories_whose_files_come_back_to_one_name() {
+    let place = Place::new();
+    let packed = place.path("packed");
+    fs::create_dir(&packed).expect("a directory");
+    fs::write(packed.join("w.safetensors"), safetensors_of(&[("w", "BF16", &[64, 64], bf16(4096, 1))]))
+        .expect("write");
+    run([&"compress", &packed.join("w.safetensors"), &"--device", &"cpu"]).succeeds();
+    let refuses = |other: &str| {
+        let words = [
+            "packed: w.safetensors.spz would come back as w.safetensors, and so would",
+            other,
+            "take one of them",
+        ];
+        run([&"decompress", &packed, &"-o", &place.path("out"), &"--device", &"cpu"]).fails(1, &words);
+        assert_eq!(place.names(), ["packed"]);
+    };
+    refuses(" w.safetensors;");
+    // Both are whole files.
+    run([&"verify", &packed, &"--device", &"cpu"]).succeeds();
+    fs::remove_file(packed.join("w.safetensors")).expect("remove");
+    fs::create_dir(packed.join("w.safetensors")).expect("a directory");
+    refuses(" w.safetensors;");
+    fs::remove_dir(packed.join("w.safetensors")).expect("remove");
+    let coded = packed.join("w.safetensors.spz");
+    if fs::copy(&coded, packed.join("w.safetensors.SPZ")).is_ok()
+        && fs::read_dir(&packed).expect("list").count() == 2
+    {
+        run([&"decompress", &packed, &"-o", &place.path("out"), &"--device", &"cpu"])
+            .fails(1, &["and so would"]);
+        fs::remove_file(packed.join("w.safetensors.SPZ")).expect("remove");
+    }
+    run([&"decompress", &packed, &"-o", &place.path("out"), &"--device", &"cpu"]).succeeds();
+    assert_eq!(place.names(), ["out", "packed"]);
+}
+
 #[test]
 fn directories_that_cannot_be_compressed() {
     let place = Place::new();

@@ -77,6 +77,19 @@ fn an_input_that_becomes_shorter() {
     Run::from(child.wait_with_output().expect("wait")).fails(1, &words);
     assert_eq!(place.names(), ["large"]);
 
+    // With many threads most of them come to the signal, each with a page of its own.
+    for _ in 0..4 {
+        let place = Place::new();
+        let mut command = command();
+        command.args(["compress", "--device", "cpu", "--threads", "16"]).arg(large(&place));
+        command.arg("-o").arg(place.path("out")).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("the program starts");
+        appears(|| place.names().len() > 1);
+        shorten(&place.path("large"));
+        Run::from(child.wait_with_output().expect("wait")).fails(1, &words);
+        assert_eq!(place.names(), ["large"]);
+    }
+
     let place = Place::new();
     fs::create_dir(place.path("model")).expect("a directory");
     fs::rename(large(&place), place.path("model/large.safetensors")).expect("rename");

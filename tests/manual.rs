@@ -26,12 +26,13 @@ pages, `splitzip completions SHELL` writes completions.
 - **Several files** are compressed, restored or verified one after the other. One that fails is said on stderr, the others go on, a table sums them
   up, and the exit code is 1.
 - **A directory**, such as a checkpoint in shards with its index, becomes a directory: `.safetensors` files are compressed, all others copied, and `decompress`
-  gives the same directory back. It lies outside of the one that it is made of, appears in one step when all is done, and never replaces one that is there. Shards that the index names must be there.
+  gives the same directory back, with files where links to files were. It lies outside of the one that it is made of, appears in one step when all is done, and never replaces one that is there. Shards that the index names must be there.
 
 ## Outputs
 
 Files are written beside their target and get its name when they are complete and on disk: an interrupt, an error or a full disk leaves the target as it was and
-nothing half done. Existing files are replaced with `--force` only; a name that ends in a slash is that of a directory. Memory is that of a few frames of 64 MiB, whatever the size of the file: some 400 MB
+nothing half done. (What is killed outright, or by the system for want of memory, leaves `.NAME.XXXXXX.tmp` beside it, which can be removed.) Existing files are replaced with `--force` only, and
+keep their mode; new ones have that of the umask, whatever the input has; a name that ends in a slash is that of a directory. Memory is that of a few frames of 64 MiB, whatever the size of the file: some 400 MB
 ([measured](performance.md#large-files)).
 
 Results go to stdout, errors, warnings and progress (on a terminal) to stderr. With `--json` stdout has one object; fields of schema 1 do not go away or change

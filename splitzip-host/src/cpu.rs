@@ -58,7 +58,12 @@ impl Cpu {
     /// [`Error::Io`] when the threads cannot be started.
     pub fn with_threads(threads: usize) -> Result<Cpu> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.max(1)).build();
-        let pool = pool.map_err(|error| Error::Io(std::io::Error::other(error)))?;
+        let pool = pool.map_err(|error| {
+            let reason = format!(
+                "{threads} threads cannot be started: {error}; ask for fewer, or raise the limit of processes"
+            );
+            Error::Io(std::io::Error::other(reason))
+        })?;
         Ok(Cpu { pool: Some(Arc::new(pool)) })
     }
 

@@ -123,6 +123,7 @@ impl Work<'_> {
     fn directory(&self, input: &Path) -> Result {
         let tree = Tree::read(input)?;
         tree.check_compressed(input)?;
+        tree.check_restored(input)?;
         let output = match &self.arguments.output {
             Some(output) => several::directory_target(input, output)?,
             None => without_extension(&several::plain(input)?)?,

@@ -2,6 +2,7 @@
 
 use super::contents;
 use super::plan::with_ratios;
+use crate::device;
 use crate::failure::{Failure, Result};
 use crate::output::shown;
 use splitzip_host::file::Mapped;
@@ -29,6 +30,7 @@ impl Ratios {
 
 /// Estimates the ratios of a safetensors file. Tensors that a scheme cannot code are stored; channel bases are taken where a tensor can have them.
 pub fn sample(input: &Mapped, dtype: Option<Dtype>) -> Result<Ratios> {
+    device::start_threads().map_err(|error| Failure::Failed(error.to_string()))?;
     let at = |error| Failure::at(input.path())(error);
     let contents = contents(input, input.path(), dtype)?;
     let raw_bytes = input.len() as u64;

@@ -147,4 +147,27 @@ impl Tree {
         let reason = "it is a directory without an .spz file; name a file, or another directory";
         Err(Failure::Failed(format!("{}: {reason}", shown(root))))
     }
+
+    /// Says whether all of it can stand side by side when it is restored.
+    ///
+    /// # Errors
+    /// A name that a compressed file comes back to and that something else has.
+    pub fn check_restored(&self, root: &Path) -> Result {
+        let (coded, mut others) = self.split(is_compressed);
+        others.extend(&self.directories);
+        for (number, file) in coded.iter().enumerate() {
+            let name = file.with_extension("");
+            let same = coded[..number].iter().find(|before| before.with_extension("") == name);
+            if let Some(other) = same.or_else(|| others.iter().find(|other| ***other == name)) {
+                return Err(Failure::Failed(format!(
+                    "{}: {} would come back as {}, and so would {}; take one of them out of the directory",
+                    shown(root),
+                    shown(file),
+                    shown(&name),
+                    shown(other)
+                )));
+            }
+        }
+        Ok(())
+    }
 }

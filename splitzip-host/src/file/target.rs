@@ -27,8 +27,9 @@ impl Target {
     /// # Errors
     /// [`FileError::Exists`], [`FileError::NotRegular`], [`FileError::NoDirectory`], [`FileError::Io`].
     pub fn create(path: &Path, replace: bool) -> Result<Target> {
-        let given = path;
-        let path = match fs::metadata(path) {
+        let (given, existing) = (path, fs::metadata(path));
+        let permissions = existing.as_ref().ok().map(fs::Metadata::permissions);
+        let path = match existing {
             Ok(metadata) => {
                 check_regular(path, &metadata)?;
                 if !replace {
@@ -56,6 +57,10 @@ impl Target {
             path: given.to_owned(),
             source: plain(error),
         })?;
+        // Who may read what was there may read what replaces it, and nobody else. (Written to it is through the handle, also where nobody may.)
+        if let Some(permissions) = permissions {
+            file.as_file().set_permissions(permissions).map_err(FileError::io("create", given))?;
+        }
         Ok(Target { file, directory, path, replace })
     }
 
