@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Place, bf16, noise, pipe, run, safetensors_of};
+use common::{Place, bf16, command, fixture, noise, pipe, run, safetensors_of};
 use std::fs;
 use std::path::Path;
 
@@ -124,6 +124,49 @@ fn flipped_bits_anywhere() {
     let mut footer = whole.clone();
     footer[whole.len() - 30] ^= 1;
     refuses(&place, &footer, &["the footer is damaged"]);
+}
+
+/// Which tensor it is, and where: so that one may take the others.
+#[test]
+fn verify_names_what_is_damaged() {
+    let place = Place::new();
+    let coded = place.path("whole.spz");
+    run([&"compress", &fixture(), &"-o", &coded, &"--device", &"cpu"]).succeeds();
+    let whole = fs::read(&coded).expect("the file");
+    let original = fs::read(fixture()).expect("the fixture");
+    let length = u64::from_le_bytes(original[..8].try_into().expect("8 bytes"));
+    let header = original[8..8 + length as usize].to_vec();
+    let header: serde_json::Value = serde_json::from_slice(&header).expect("a header");
+    let mut named = std::collections::BTreeSet::new();
+    let end = whole.len() - 200;
+    for at in (end / 20..end).step_by(end / 20) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 4;
+        let damaged = place.file("damaged.spz", &bytes);
+        for arguments in [vec![], vec!["--against".into(), fixture()]] {
+            let mut command = command();
+            command.args(["verify", "--device", "cpu"]).arg(&damaged).args(&arguments);
+            let said = common::Run::from(command.output().expect("the program starts"));
+            let text = said.stderr.clone();
+            said.fails(1, &["frame 0 is damaged", "get the file again"]);
+            let Some((_, place)) = text.split_once("the first damaged tensor is \"") else {
+                panic!("byte {at}: {text}")
+            };
+            let (name, place) = place.split_once('"').expect("the end of a name");
+            let words: Vec<&str> = place.split_whitespace().collect();
+            let number = |word: &str| -> u64 {
+                let at = words.iter().position(|found| *found == word).expect("the word");
+                words[at + 1].parse().expect("a number")
+            };
+            let (start, end) = (number("bytes"), number("to"));
+            let offsets = &header[name]["data_offsets"];
+            let offset = |i: usize| offsets[i].as_u64().expect("an offset") + 8 + length;
+            assert!(offset(0) <= start && start < end && end <= offset(1), "{text}");
+            named.insert(name.to_owned());
+        }
+        fs::remove_file(&damaged).expect("remove");
+    }
+    assert!(named.len() > 10, "{named:?}");
 }
 
 /// Damage that fits its CRCs: what is left are the checks of the frame, its checksums, and the SHA-256.

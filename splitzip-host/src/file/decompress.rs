@@ -3,9 +3,10 @@
 use super::compress::join;
 use super::{FileError, Progress, Reader};
 use crate::format::Frame;
-use crate::{Executor, Result};
+use crate::{Error, Executor, Result};
 use sha2::{Digest, Sha256};
 use std::io::Write;
+use std::ops::Range;
 use std::thread;
 
 /// Restores the original, byte for byte.
@@ -28,9 +29,11 @@ pub fn decompress(
 /// Proves that the file restores to the bytes whose SHA-256 it holds.
 ///
 /// # Errors
-/// As [`decompress`].
+/// As [`decompress`]; of a damaged frame [`FileError::Damaged`] with the first tensor and chunk that are, if they can be told.
 pub fn verify(executor: &dyn Executor, reader: &mut Reader<'_>, progress: Progress<'_>) -> Result<()> {
-    restore(executor, &mut InOrder::of(reader), progress, &mut |_, _| Ok(()))
+    let mut frames = InOrder::of(reader);
+    restore(executor, &mut frames, progress, &mut |_, _| Ok(()))
+        .map_err(|error| frames.located(executor, error))
 }
 
 /// Proves that the file restores to `original`.
@@ -44,10 +47,14 @@ pub fn verify_against(
     progress: Progress<'_>,
 ) -> Result<()> {
     let (restored, given) = (reader.header().raw_bytes, original.len() as u64);
-    let contents = reader.contents()?;
+    let contents = match reader.contents() {
+        Ok(contents) => contents,
+        Err(error) => return Err(InOrder { reader, next: 1 }.located(executor, error)),
+    };
     let tensor =
         |at| contents.as_ref().and_then(|contents| contents.tensor_at(at)).map(|tensor| tensor.name.clone());
-    restore(executor, &mut InOrder::of(reader), progress, &mut |raw_at, bytes| {
+    let mut frames = InOrder::of(reader);
+    let compared = restore(executor, &mut frames, progress, &mut |raw_at, bytes| {
         let expected = original.get(raw_at as usize..).unwrap_or(&[]);
         let same = expected.len().min(bytes.len());
         if bytes[..same] == expected[..same] {
@@ -58,7 +65,8 @@ pub fn verify_against(
         let reason =
             format!("{:#04x} is restored, {:#04x} is in the other file", bytes[offset], expected[offset]);
         Err(FileError::Differs { at, tensor: tensor(at), reason }.into())
-    })?;
+    });
+    compared.map_err(|error| frames.located(executor, error))?;
     if restored != given {
         let reason = format!("{restored} bytes are restored, the other file has {given}");
         return Err(FileError::Differs { at: restored.min(given), tensor: None, reason }.into());
@@ -86,6 +94,56 @@ impl<'r, 'a> InOrder<'r, 'a> {
     fn of(reader: &'r mut Reader<'a>) -> InOrder<'r, 'a> {
         InOrder { reader, next: 0 }
     }
+}
+
+impl InOrder<'_, '_> {
+    /// The error, with what is damaged if it is about the bytes of the frame that was last, and that can be told.
+    fn located(self, executor: &dyn Executor, error: Error) -> Error {
+        if !matches!(error, Error::File(FileError::Check { .. } | FileError::Frame { .. })) {
+            return error;
+        }
+        let frame = self.next.saturating_sub(1);
+        match damage(executor, self.reader, frame) {
+            Some((tensor, chunk, bytes)) => {
+                FileError::Damaged { source: Box::new(error), tensor, chunk, bytes }.into()
+            }
+            None => error,
+        }
+    }
+}
+
+/// The first tensor, chunk and bytes of the original that a frame has no more, by its own checks, whatever its CRC is.
+fn damage(
+    executor: &dyn Executor,
+    reader: &mut Reader<'_>,
+    frame: usize,
+) -> Option<(Option<String>, Option<u64>, Range<u64>)> {
+    let raw_at = reader.frames().get(frame)?.raw_at;
+    let bytes = reader.damaged_bytes(frame).ok()?;
+    let parsed = reader.parse(frame, &bytes).ok()?;
+    let Err(Error::File(FileError::Frame { source, .. })) = decode(executor, &parsed, frame, &mut Vec::new())
+    else {
+        return None;
+    };
+    let (number, chunk) = match *source {
+        Error::Checksum { tensor, chunk, .. } => (tensor, chunk),
+        Error::Chunk { tensor, chunk, .. } => (tensor, Some(chunk)),
+        _ => return None,
+    };
+    let pieces = &parsed.layout().tensors;
+    let piece = pieces.get(number)?;
+    let start = raw_at + pieces[..number].iter().map(|before| before.bytes).sum::<u64>();
+    let end = start + piece.bytes;
+    let name = reader.contents_by(Reader::damaged_bytes).ok().flatten();
+    let name = name.and_then(|contents| contents.tensor_at(start).map(|tensor| tensor.name.clone()));
+    let bytes = match chunk {
+        Some(chunk) => {
+            let at = start + chunk * piece.chunk_bytes();
+            at..(at + piece.chunk_bytes()).min(end)
+        }
+        None => start..end,
+    };
+    Some((name, chunk, bytes))
 }
 
 impl Frames for InOrder<'_, '_> {

@@ -1,6 +1,7 @@
 //! What can go wrong with files, as opposed to frames. A message says what was wrong, what is allowed, what to do.
 
 use crate::Error;
+use std::ops::Range;
 use std::path::PathBuf;
 
 /// Everything that can go wrong with files.
@@ -125,6 +126,18 @@ pub enum FileError {
         /// Why.
         source: Box<Error>,
     },
+    /// A frame that is damaged, and what of the original that is.
+    #[error("{source}; the first damaged {}", damaged(.tensor.as_deref(), *.chunk, .bytes))]
+    Damaged {
+        /// What was found of the frame.
+        source: Box<Error>,
+        /// The tensor, where the original has tensors.
+        tensor: Option<String>,
+        /// The chunk, where one is found: counted from the start of its piece of the tensor, which `bytes` tells.
+        chunk: Option<u64>,
+        /// Bytes of the original: those of the chunk, or those of all that one checksum is for.
+        bytes: Range<u64>,
+    },
     /// Restored bytes with another SHA-256 than those that were compressed.
     #[error(
         "the restored bytes have SHA-256 {computed}, but those that were compressed had {found}: do not use them"
@@ -206,4 +219,12 @@ impl FileError {
         let path = path.to_owned();
         move |source| FileError::Io { action, path, source }.into()
     }
+}
+
+/// Which tensor, which chunk, which bytes.
+fn damaged(tensor: Option<&str>, chunk: Option<u64>, bytes: &Range<u64>) -> String {
+    let (start, end) = (bytes.start, bytes.end);
+    let tensor = tensor.map(|name| format!("tensor is {name:?}, ")).unwrap_or_else(|| "part is ".to_owned());
+    let chunk = chunk.map(|chunk| format!("chunk {chunk}, ")).unwrap_or_default();
+    format!("{tensor}{chunk}in bytes {start} to {end} of the original")
 }

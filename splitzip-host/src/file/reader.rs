@@ -85,15 +85,14 @@ impl<'a> Reader<'a> {
         let record = *record.ok_or(Error::OutOfRange { what: "frame", given: frame as u64, count })?;
         let bytes = self.source.read(record.at, record.padded_bytes())?;
         check_crc(format!("frame {frame}"), record.crc, &bytes)?;
-        let length = record.bytes as usize;
         check_padding(frame as u64, &bytes, record.bytes)?;
-        Ok(match bytes {
-            Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[..length]),
-            Cow::Owned(mut bytes) => {
-                bytes.truncate(length);
-                Cow::Owned(bytes)
-            }
-        })
+        Ok(first(bytes, record.bytes))
+    }
+
+    /// The bytes of a frame whatever their CRC is: to see what is damaged.
+    pub(super) fn damaged_bytes(&mut self, frame: usize) -> Result<Cow<'a, [u8]>> {
+        let record = self.index.frames[frame];
+        Ok(first(self.source.read(record.at, record.padded_bytes())?, record.bytes))
     }
 
     /// Parses bytes that [`Reader::frame_bytes`] gave, and checks them against the index.
@@ -124,13 +123,21 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// A start that is not stored, or is no header of a safetensors file; what [`Reader::frame_bytes`] returns.
     pub fn contents(&mut self) -> Result<Option<Contents>> {
+        self.contents_by(Self::frame_bytes)
+    }
+
+    /// The same from frames that are read so.
+    pub(super) fn contents_by(
+        &mut self,
+        read: impl Fn(&mut Self, usize) -> Result<Cow<'a, [u8]>>,
+    ) -> Result<Option<Contents>> {
         if self.header.content != Content::Safetensors {
             return Ok(None);
         }
         let raw_bytes = self.header.raw_bytes;
         let mut start = Vec::new();
         for frame in 0..self.index.frames.len() {
-            let bytes = self.frame_bytes(frame)?;
+            let bytes = read(self, frame)?;
             let parsed = self.parse(frame, &bytes)?;
             for piece in parsed.tensors() {
                 let stored = piece.stored();
@@ -200,6 +207,18 @@ impl Reader<'_> {
         }
         let data_at = tensors.first().map_or(self.header.raw_bytes, |tensor| tensor.at);
         Ok(Contents::new(tensors, data_at))
+    }
+}
+
+/// The first bytes, without the others.
+fn first(bytes: Cow<'_, [u8]>, length: u64) -> Cow<'_, [u8]> {
+    let length = length as usize;
+    match bytes {
+        Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[..length]),
+        Cow::Owned(mut bytes) => {
+            bytes.truncate(length);
+            Cow::Owned(bytes)
+        }
     }
 }
 
